@@ -22,10 +22,10 @@ def commands() -> dict[str, str]:
 
 
 def test_ci_runs_every_command_of_the_readme(commands: dict[str, str]) -> None:
-    asked = re.findall(r"\$\(readme_command ([\w-]+)\)", (ROOT / ".ci" / "run").read_text())
+    run = re.findall(r"\$\(readme_command ([\w-]+)\)", (ROOT / ".ci" / "run").read_text())
     marked = re.findall(r"<!-- command: ([\w-]+) -->", (ROOT / "README.md").read_text())
     assert {"demo", "test"} <= set(marked)
-    assert sorted(asked) == sorted(marked) == sorted(commands)
+    assert sorted(run) == sorted(marked) == sorted(commands)
 
 
 def test_scripts_in_commands_of_the_readme_exist(commands: dict[str, str]) -> None:

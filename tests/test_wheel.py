@@ -264,6 +264,6 @@ def test_a_type_checker_knows_its_types(python: Run) -> None:
     python("-m", "mypy", "--strict", *cache, *stubs, "bakery")
     for number, line in enumerate(WRONG):
         (python.project / "bakery" / f"wrong{number}.py").write_text(line.replace("; ", "\n") + "\n")
-    said = python("-m", "mypy", "--strict", *cache, *stubs, "bakery", status=1)
-    found = [line for line in said.splitlines() if "error:" in line]
-    assert [line.rpartition("[")[2].rstrip("]") for line in sorted(found)] == list(WRONG.values()), said
+    output = python("-m", "mypy", "--strict", *cache, *stubs, "bakery", status=1)
+    found = [line for line in output.splitlines() if "error:" in line]
+    assert [line.rpartition("[")[2].rstrip("]") for line in sorted(found)] == list(WRONG.values()), output

@@ -43,11 +43,11 @@ async def aclient() -> AsyncIterator[AsyncClient]:
     await aclose_queues()
 
 
-ASKED: list[str] = []
+CALLED: list[str] = []
 
 
 def tenant_of(request: HttpRequest) -> object:
-    ASKED.append(request.path)
+    CALLED.append(request.path)
     tenant = request.headers.get("X-Tenant")
     return None if tenant is None else int(tenant)
 
@@ -57,7 +57,7 @@ async def atenant_of(request: HttpRequest) -> object: ...
 
 @pytest.fixture
 def tenants(settings: Settings) -> None:
-    ASKED.clear()
+    CALLED.clear()
     settings.FAIRQUE = {**settings.FAIRQUE, "REQUEST_USER": f"{__name__}.tenant_of"}
 
 
@@ -112,7 +112,7 @@ def test_a_tenant_can_be_the_request_user(
     client.get("/enqueues/")
     client.get("/nothing/")
     assert users(queue) == ["77", "default"]
-    assert ASKED == ["/enqueues/", "/enqueues/"]  # once a request, and only if somebody asks
+    assert CALLED == ["/enqueues/", "/enqueues/"]  # once a request, and only if somebody asks
     assert len(queries) == 0
 
 
@@ -189,7 +189,7 @@ async def test_an_async_view_that_names_the_user_calls_no_function_for_it(
 ) -> None:
     await aclient.get("/achooses/", headers={"x-tenant": "77"})
     assert sorted(users(queue)) == ["bob", "bob", "cid"]
-    assert ASKED == []
+    assert CALLED == []
 
 
 async def test_an_async_view_enqueues_for_the_tenant_of_the_request(
@@ -197,7 +197,7 @@ async def test_an_async_view_enqueues_for_the_tenant_of_the_request(
 ) -> None:
     await aclient.get("/aenqueues/", headers={"x-tenant": "78"})
     assert users(queue) == ["78"]
-    assert ASKED == ["/aenqueues/"]
+    assert CALLED == ["/aenqueues/"]
 
 
 async def test_a_sync_view_under_asgi_has_a_user(aclient: AsyncClient, queue: FairQueue, note: Any, ann: User) -> None:

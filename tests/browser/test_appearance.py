@@ -159,20 +159,20 @@ def visit(language: str) -> dict[str, Any]:
 def test_every_page_looks_right_in_every_language(
     full: None, queue: FairQueue, language: str, page: Page, watch: Watch
 ) -> None:
-    urls, asked = [], set[str]()
+    urls, confirmed = [], set[str]()
     for url in walk(page):
         beat(queue)
         urls.append(url)
         look(page, language, url, watch)
     for url in urls:
         beat(queue)
-        for where in questions(page, url, asked):
+        for where in questions(page, url, confirmed):
             look(page, language, where, watch)
     seen = {kind(url)[0].removeprefix("django_fairque_") for url in urls}
     assert seen == {page.name for page in PAGES} | {"outboxentry_changelist"}
     with translation.override(language):
         known = {gettext(label) for label in ("Discard…", "Edit the payload and requeue…", "Stop…", "Purge…")}
-    assert known <= {where.split(": ")[1] for where in asked}
+    assert known <= {where.split(": ")[1] for where in confirmed}
 
 
 @pytest.mark.parametrize("language", ["en"])

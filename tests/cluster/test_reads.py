@@ -89,8 +89,8 @@ def test_calls_without_a_key_go_to_the_node_of_their_shard(queue: FairQueue, nod
             shard.get_stats()
         for other in others:
             with other.client() as client:
-                asked = set(client.info("commandstats"))
-            assert not asked & {"cmdstat_time", "cmdstat_fcall", "cmdstat_command|getkeys", "cmdstat_zcard"}
+                used = set(client.info("commandstats"))
+            assert not used & {"cmdstat_time", "cmdstat_fcall", "cmdstat_command|getkeys", "cmdstat_zcard"}
         assert server.alive
 
 

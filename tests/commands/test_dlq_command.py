@@ -100,8 +100,8 @@ def test_all_matching_dead_letters_are_requeued_after_a_confirmation(
         bury(user=user)
     answer(monkeypatch, "yes\n")
     assert run("requeue", "--all", "--user", "acme", "--limit", "5") == "2 requeued\n"
-    asked = "requeue dead letters of queue 'default' (3 in all): user_id acme, at most 5. Go on? [y/N]"
-    assert asked in capsys.readouterr().out
+    question = "requeue dead letters of queue 'default' (3 in all): user_id acme, at most 5. Go on? [y/N]"
+    assert question in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["n\n", "\n", "", "sure\n"])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .conftest import Bury, Push, Run
 
 PAGE = (DOCS / "reference" / "commands.md").read_text()
-SAID = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
+FORMS = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
 
 
 def with_json() -> Iterator[str]:
@@ -37,7 +37,7 @@ def with_json() -> Iterator[str]:
 
 
 def test_the_documentation_names_every_command_with_json_output() -> None:
-    assert sorted(SAID) == sorted(with_json())
+    assert sorted(FORMS) == sorted(with_json())
 
 
 ELSEWHERE = {"fairque_events", "fairque_outbox"}
@@ -45,7 +45,7 @@ ELSEWHERE = {"fairque_events", "fairque_outbox"}
 
 
 @pytest.mark.parametrize(
-    "words", [words for words, said in SAID.items() if said.startswith("a line for each") and words not in ELSEWHERE]
+    "words", [words for words, form in FORMS.items() if form.startswith("a line for each") and words not in ELSEWHERE]
 )
 def test_a_json_list_has_one_line_for_each_entry(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
     command = [*words.split(), "--json"]
@@ -58,13 +58,13 @@ def test_a_json_list_has_one_line_for_each_entry(words: str, queue: FairQueue, r
     assert [type(line) for line in found] == [dict, dict]
 
 
-@pytest.mark.parametrize("words", [words for words, said in SAID.items() if said.startswith("one line")])
+@pytest.mark.parametrize("words", [words for words, form in FORMS.items() if form.startswith("one line")])
 def test_a_single_json_result_is_one_line(words: str, queue: FairQueue) -> None:
     out = StringIO()
     with suppress(SystemExit):  # health says by its exit code how the queue is
         call_command(*words.split(), "--json", stdout=out)
     (line,) = out.getvalue().splitlines()
-    assert isinstance(json.loads(line), list if "a list" in SAID[words] else dict)
+    assert isinstance(json.loads(line), list if "a list" in FORMS[words] else dict)
 
 
 def test_the_json_of_a_user_equals_its_statistics(queue: FairQueue, run: Run, push: Push) -> None:

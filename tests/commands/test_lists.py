@@ -68,7 +68,7 @@ def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatc
 
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("fairque_user", "list", "--sort", "height"), "invalid choice: 'height'"),
         (("fairque_user", "list", "--reverse"), "--reverse belongs to --sort"),
@@ -77,6 +77,6 @@ def test_no_more_rows_are_sorted_than_the_limit(run: Run, push: Push, monkeypatc
         (("fairque_task", "list", "--limit", "many"), "expected a whole number of at least 1, got 'many'"),
     ],
 )
-def test_wrong_options_of_a_list_are_one_line_errors(run: Run, words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(CommandError, match=said):
+def test_wrong_options_of_a_list_are_one_line_errors(run: Run, words: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(CommandError, match=expected):
         run(*words)

@@ -59,7 +59,7 @@ def test_upcoming_runs_of_a_schedule_end_with_the_calendar(run: Run) -> None:
 
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("add", "a", "--task", "library.tasks.analyse_documents", "--every", "5"), f"did you mean '{TASK}'"),
         (("add", "a", "--task", TASK, "--every", "5"), "missing a required argument"),
@@ -72,6 +72,6 @@ def test_upcoming_runs_of_a_schedule_end_with_the_calendar(run: Run) -> None:
         (("remove", "nobody"), "has no schedule 'nobody'"),
     ],
 )
-def test_wrong_arguments_of_a_schedule_command_are_one_line_errors(run: Run, words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(CommandError, match=said):
+def test_wrong_arguments_of_a_schedule_command_are_one_line_errors(run: Run, words: tuple[str, ...], text: str) -> None:
+    with pytest.raises(CommandError, match=text):
         run("fairque_schedule", *words)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[tuple[str, str, str]]]:
+def received() -> Iterator[list[tuple[str, str, str]]]:
     found: list[tuple[str, str, str]] = []
 
     def receiver(sender: str, task: Task, queue: str, **_: Any) -> None:
@@ -30,23 +30,23 @@ def heard() -> Iterator[list[tuple[str, str, str]]]:
 
 
 def test_canceling_a_task_or_a_run_sends_signals(
-    queue: FairQueue, run: Run, push: Push, heard: list[tuple[str, str, str]]
+    queue: FairQueue, run: Run, push: Push, received: list[tuple[str, str, str]]
 ) -> None:
     alone = push()
     queue.push_graph([Task.create("acme", 3, None, name="app.a", task_id="a")], "r")
     for _ in range(2):
         run("fairque_task", "cancel", alone)
         run("fairque_task", "cancel-run", "r")
-    assert heard == [("mail.send", alone, "default"), ("app.a", "a", "default")]
+    assert received == [("mail.send", alone, "default"), ("app.a", "a", "default")]
     with pytest.raises(CommandError):
         run("fairque_task", "cancel", "unknown")
-    assert len(heard) == 2
+    assert len(received) == 2
 
 
 def test_a_purge_sends_a_signal_for_each_waiting_task_of_the_user(
-    run: Run, push: Push, heard: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
+    run: Run, push: Push, received: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "MAX_TASKS_PER_CANCEL", 2)
     ids = [push() for _ in range(4)]
     assert run("fairque_user", "purge", "acme") == "4 tasks of 'acme' canceled\n"
-    assert [task_id for _, task_id, _ in heard] == ids
+    assert [task_id for _, task_id, _ in received] == ids

@@ -62,13 +62,13 @@ def test_each_deployment_runs_a_worker_and_checks_its_health() -> None:
 def test_probes_read_the_file_that_the_worker_writes() -> None:
     for where in ("compose.yaml worker", "shop-worker"):
         written = option(where, "--health-file")
-        asked = [
+        found = [
             command.words[command.words.index("--worker-file") + 1]
             for command in ALL
             if command.where.startswith(where) and "--worker-file" in command.words
         ]
-        assert asked
-        assert set(asked) == {written}
+        assert found
+        assert set(found) == {written}
     mounts = {mount["mountPath"] for mount in container("shop-worker")["volumeMounts"]}
     assert "/run/fairque" in mounts
     assert any(mount.startswith("/run/fairque") for mount in files.compose()["services"]["worker"]["tmpfs"])
@@ -109,9 +109,9 @@ def test_ports_are_the_same_in_all_deployment_files() -> None:
 @pytest.mark.urls(__name__)
 def test_probed_pages_exist_in_the_project() -> None:
     text = "".join(path.read_text() for path in (files.COMPOSE, *files.MANIFESTS))
-    asked = set(re.findall(r"/fairque/[a-z]+/", text)) - {"/fairque/health/"}
-    assert asked == {"/fairque/live/", "/fairque/ready/"}
-    for url in asked:
+    found = set(re.findall(r"/fairque/[a-z]+/", text)) - {"/fairque/health/"}
+    assert found == {"/fairque/live/", "/fairque/ready/"}
+    for url in found:
         assert resolve(url).url_name
 
 

@@ -51,8 +51,8 @@ def test_the_dockerfile_has_two_stages_and_its_last_stage_builds_nothing() -> No
 def test_manifests_follow_their_schemas(path: Path) -> None:
     if importlib.util.find_spec("kubernetes_validate") is None:
         pytest.skip("kubernetes-validate is not installed")
-    said = run(sys.executable, "-m", "kubernetes_validate", "--strict", str(path))
-    assert said.count("passed") == len(list(yaml.safe_load_all(path.read_text())))
+    output = run(sys.executable, "-m", "kubernetes_validate", "--strict", str(path))
+    assert output.count("passed") == len(list(yaml.safe_load_all(path.read_text())))
 
 
 @pytest.mark.skipif(kubectl is None, reason="kubectl is not installed")

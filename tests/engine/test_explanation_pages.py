@@ -152,15 +152,15 @@ def test_a_drawing_can_be_read_in_the_dark_and_by_ear(drawing: Path) -> None:
     text = drawing.read_text()
     root = ET.fromstring(text)
     for part in ("title", "desc"):
-        said = root.find(f"{{http://www.w3.org/2000/svg}}{part}")
-        assert said is not None
-        assert len(said.text or "") > 10
+        element = root.find(f"{{http://www.w3.org/2000/svg}}{part}")
+        assert element is not None
+        assert len(element.text or "") > 10
     assert "prefers-color-scheme: dark" in text
     assert root.get("role") == "img"
 
 
 def test_the_life_of_a_task_has_every_state_in_words_and_drawn() -> None:
-    drawn, told = ((DOCS / name).read_text() for name in ("images/states.svg", "contributing/life.md"))
+    drawn, text = ((DOCS / name).read_text() for name in ("images/states.svg", "contributing/life.md"))
     for state in TaskState:
         assert f">{state.value.upper()}<" in drawn
-        assert f"`{state.value.upper()}`" in told
+        assert f"`{state.value.upper()}`" in text

@@ -15,7 +15,7 @@ from django_fairque.events import changed, on_m2m, on_save, on_update
 from tests.shop.models import Order
 
 from .conftest import arrived
-from .test_relations import told
+from .test_relations import describe_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def test_a_field_that_a_migration_lacks_has_not_changed(queue: FairQueue, work: 
 
 @pytest.mark.parametrize("name", ["tags", "helpers"])
 def test_relations_changed_by_a_migration_fire_events(queue: FairQueue, work: Work, historical: Any, name: str) -> None:
-    on_m2m(Order, name).enqueue(work, told, "status")
+    on_m2m(Order, name).enqueue(work, describe_change, "status")
     Order.objects.create(pk=1)
     order = historical.objects.get()
     field = getattr(order, name)

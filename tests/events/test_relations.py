@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def told(event: Event) -> list[Any]:
+def describe_change(event: Event) -> list[Any]:
     return [event.action, event.pk, sorted(event.pks)]
 
 
 @pytest.fixture
 def tags(work: Work) -> list[Tag]:
-    on_m2m("shop.Order", "tags").enqueue(work, told)
+    on_m2m("shop.Order", "tags").enqueue(work, describe_change)
     return [Tag.objects.create(pk=pk, name=f"t{pk}") for pk in (11, 12, 13)]
 
 
@@ -102,7 +102,7 @@ class TestPlain:
         assert arrived(queue) == [[["add", 5, [11]]]]
 
     def test_a_relation_event_can_be_limited_to_some_actions(self, queue: FairQueue, work: Work, order: Order) -> None:
-        on_m2m(Order, "tags", actions="remove").enqueue(work, told)
+        on_m2m(Order, "tags", actions="remove").enqueue(work, describe_change)
         tag = Tag.objects.create(pk=11)
         order.tags.add(tag)
         order.tags.remove(tag)
@@ -165,7 +165,7 @@ class TestFixtures:
 class TestOwnThrough:
     @pytest.fixture(autouse=True)
     def _rule(self, work: Work) -> None:
-        on_m2m(Order, "helpers").enqueue(work, told)
+        on_m2m(Order, "helpers").enqueue(work, describe_change)
 
     def test_a_relation_with_a_through_model_fires_through_its_manager(self, queue: FairQueue, order: Order) -> None:
         ann, bob = (Customer.objects.create(pk=pk) for pk in (21, 22))
@@ -198,7 +198,7 @@ class TestSymmetrical:
     def test_a_symmetrical_relation_fires_for_both_sides(
         self, queue: FairQueue, work: Work, people: list[Person], name: str, clear: str
     ) -> None:
-        on_m2m(Person, name).enqueue(work, told)
+        on_m2m(Person, name).enqueue(work, describe_change)
         one, two, three = people
         others = getattr(one, name)
         others.add(two, three)
@@ -211,7 +211,7 @@ class TestSymmetrical:
         assert arrived(queue) == [[[clear, 1, [3]]], [[clear, 3, [1]]]]
 
     def test_an_object_related_to_itself_fires_once(self, queue: FairQueue, work: Work, people: list[Person]) -> None:
-        on_m2m(Person, "friends").enqueue(work, told)
+        on_m2m(Person, "friends").enqueue(work, describe_change)
         one, two, _ = people
         one.friends.add(one, two)
         one.friends.clear()
@@ -221,7 +221,7 @@ class TestSymmetrical:
     def test_a_symmetrical_relation_of_a_child_with_another_primary_key_fires_events(
         self, queue: FairQueue, work: Work, people: list[Person]
     ) -> None:
-        on_m2m(Employee, "friends").enqueue(work, told)
+        on_m2m(Employee, "friends").enqueue(work, describe_change)
         boss = Employee.objects.create(staff_id=90, person_id=9)
         boss.friends.add(people[0], boss.person)
         people[1].friends.add(boss.person)
@@ -239,7 +239,7 @@ class TestInheritance:
     def test_a_relation_event_on_an_abstract_model_covers_its_children(
         self, queue: FairQueue, work: Work, tag: Tag, actions: Any
     ) -> None:
-        on_m2m(Labelled, "labels", actions=actions).enqueue(work, told)
+        on_m2m(Labelled, "labels", actions=actions).enqueue(work, describe_change)
         album = Album.objects.create(pk=3)
         album.labels.add(tag)
         tag.albums.clear()
@@ -248,7 +248,7 @@ class TestInheritance:
     def test_a_relation_changed_from_the_other_side_fires_only_for_the_child_model(
         self, queue: FairQueue, work: Work, tag: Tag
     ) -> None:
-        on_m2m(GiftOrder, "tags").enqueue(work, told, "card")
+        on_m2m(GiftOrder, "tags").enqueue(work, describe_change, "card")
         plain, gift = Order.objects.create(pk=1), GiftOrder.objects.create(pk=2, card="red")
         tag.orders.add(plain)
         assert arrived(queue) == []
@@ -257,7 +257,7 @@ class TestInheritance:
         assert arrived(queue) == [[["add", 2, [11]], "red"], [["clear", 2, [11]], "red"]]
 
     def test_a_through_row_fires_only_for_objects_of_the_child_model(self, queue: FairQueue, work: Work) -> None:
-        on_m2m(GiftOrder, "helpers").enqueue(work, told, "card")
+        on_m2m(GiftOrder, "helpers").enqueue(work, describe_change, "card")
         ann = Customer.objects.create(pk=21)
         Help.objects.create(order=Order.objects.create(pk=1), customer=ann)
         row = Help.objects.create(order=GiftOrder.objects.create(pk=2, card="red"), customer=ann)
@@ -265,7 +265,7 @@ class TestInheritance:
         assert arrived(queue) == [[["add", 2, [21]], "red"], [["remove", 2, [21]], "red"]]
 
     def test_a_relation_of_one_of_several_parents_uses_its_key(self, queue: FairQueue, work: Work, tag: Tag) -> None:
-        on_m2m(Letter, "signers").enqueue(work, told)
+        on_m2m(Letter, "signers").enqueue(work, describe_change)
         for key in (5, 7):
             Signed.objects.create(signed_id=key).signers.add(tag)
         letter = Letter.objects.create(printed_id=5, signed_id=9)
@@ -277,7 +277,7 @@ class TestInheritance:
 
     def test_a_relation_change_fires_once_for_each_rule(self, queue: FairQueue, work: Work, tag: Tag) -> None:
         for model in (Order, GiftOrder):
-            on_m2m(model, "tags").enqueue(work, told)
+            on_m2m(model, "tags").enqueue(work, describe_change)
         GiftOrder.objects.create(pk=2).tags.add(tag)
         assert {name: item.fired for name, item in queue.event_counts().items()} == {
             "shop.Order:m2m.tags:work": 1,
@@ -285,7 +285,7 @@ class TestInheritance:
         }
 
     def test_a_proxy_is_the_same_object(self, queue: FairQueue, work: Work, tag: Tag) -> None:
-        on_m2m(RushOrder, "tags").enqueue(work, told)
+        on_m2m(RushOrder, "tags").enqueue(work, describe_change)
         tag.orders.add(Order.objects.create(pk=1))
         assert arrived(queue) == [[["add", 1, [11]]]]
 

@@ -241,13 +241,13 @@ class TestRelay:
         assert (stale.tasks, stale.more) == (0, True)
 
     def test_the_push_signal_is_sent_when_the_queue_has_the_task(self, queue: FairQueue) -> None:
-        heard = []
-        task_pushed.connect(receiver := lambda task, **_: heard.append(task.payload["args"][1]))
+        received = []
+        task_pushed.connect(receiver := lambda task, **_: received.append(task.payload["args"][1]))
         with transaction.atomic():
             enqueue(1)
-            assert heard == []
+            assert received == []
         task_pushed.disconnect(receiver)
-        assert heard == [1]
+        assert received == [1]
 
 
 class TestRefused:

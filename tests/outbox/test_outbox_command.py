@@ -51,7 +51,7 @@ def break_first() -> OutboxEntry:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[object]]:
+def received() -> Iterator[list[object]]:
     """What receivers were told of."""
     found: list[object] = []
     task_pushed.connect(receiver := lambda task, **_: found.append(task.payload["args"][1]))
@@ -84,10 +84,10 @@ class TestCommand:
         assert "database default: 2 tasks relayed\ndatabase default: nothing waits" in text
         assert arrived(queue) == [1, 2]
 
-    def test_rows_relayed_by_the_command_send_the_push_signal(self, queue: FairQueue, heard: list[object]) -> None:
+    def test_rows_relayed_by_the_command_send_the_push_signal(self, queue: FairQueue, received: list[object]) -> None:
         left_behind(1, 2)
         run("--relay")
-        assert heard == [1, 2]
+        assert received == [1, 2]
 
     def test_the_outbox_command_refuses_an_unknown_database(self, queue: FairQueue) -> None:
         with pytest.raises(CommandError, match="there is one in 'default', 'other'"):
@@ -141,11 +141,11 @@ class TestAdmin:
         return client.post(reverse(self.LIST), data, follow=True).content.decode()
 
     def test_rows_relayed_by_the_admin_send_signals(
-        self, admin_client: Client, queue: FairQueue, heard: list[object]
+        self, admin_client: Client, queue: FairQueue, received: list[object]
     ) -> None:
         left_behind(1, 2)
         self.try_again(admin_client)
-        assert heard == [1, 2]
+        assert received == [1, 2]
 
     def test_the_admin_says_that_more_rows_remain_in_the_outbox(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch

@@ -96,16 +96,16 @@ def answers(make: Callable[[], Any]) -> dict[str, Any]:
     return {name: answer(make(), name) for name in dir(make()) if not name.startswith("_")}
 
 
-def expected(always: dict[str, Any], **asked: Any) -> dict[str, Any]:
+def expected(always: dict[str, Any], **values: Any) -> dict[str, Any]:
     """Coroutines say the same."""
-    return {**always, **asked, **{TWINS.get(name, f"a{name}"): value for name, value in asked.items()}}
+    return {**always, **values, **{TWINS.get(name, f"a{name}"): value for name, value in values.items()}}
 
 
-def of_a_task(state: TaskState | None, **asked: Any) -> dict[str, Any]:
-    asked = {"state": state, "progress": None, "position": None, "errors": [], "refresh": "itself", **asked}
-    asked.setdefault("wait", asked["result"])
+def of_a_task(state: TaskState | None, **values: Any) -> dict[str, Any]:
+    values = {"state": state, "progress": None, "position": None, "errors": [], "refresh": "itself", **values}
+    values.setdefault("wait", values["result"])
     seen = None if state is None else ("w", state)
-    return expected({"id": "w", "queue": "mail", "is_waiting": False, "record_task_id": None, "task": seen}, **asked)
+    return expected({"id": "w", "queue": "mail", "is_waiting": False, "record_task_id": None, "task": seen}, **values)
 
 
 HALF = Progress(1, 2, "half")
@@ -136,7 +136,7 @@ def when(result: TaskResult) -> list[bool]:
 
 
 def test_a_captured_task_has_the_same_times_as_a_task_in_a_queue(work: Any) -> None:
-    def told(run: Callable[[], Any]) -> list[list[bool]]:
+    def end_times(run: Callable[[], Any]) -> list[list[bool]]:
         results = [work.using(max_retries=0).enqueue(how) for how in (*ENDS, "returns", "returns")]
         results[-1].cancel()
         before = [when(result) for result in results]
@@ -145,9 +145,9 @@ def test_a_captured_task_has_the_same_times_as_a_task_in_a_queue(work: Any) -> N
         return before + [when(result) for result in results]
 
     with private_server():
-        expected = told(run_tasks)
+        expected = end_times(run_tasks)
     with capture_tasks() as capture:
-        assert told(lambda: capture.run(raise_errors=False)) == expected
+        assert end_times(lambda: capture.run(raise_errors=False)) == expected
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -221,9 +221,9 @@ def test_a_handle_of_an_unknown_id_finds_no_task() -> None:
     assert answers(make) == of_a_task(None, **unknown)
 
 
-def of_a_run(state: str, **asked: Any) -> dict[str, Any]:
-    asked = {"state": state, "view": ("r", state), "wait": state, **asked}
-    return expected({"id": "r", "queue": "mail", "results": ["first", "second"]}, **asked)
+def of_a_run(state: str, **values: Any) -> dict[str, Any]:
+    values = {"state": state, "view": ("r", state), "wait": state, **values}
+    return expected({"id": "r", "queue": "mail", "results": ["first", "second"]}, **values)
 
 
 def sent(work: Any, how: str) -> PipelineResult:

@@ -73,12 +73,12 @@ def test_an_eager_batch_task_gets_full_batches(index: Any, calls: list[list[int]
 @pytest.mark.parametrize("is_async", [False, True])
 def test_each_item_of_a_captured_batch_has_its_own_outcome(fairque: Capture, is_async: bool) -> None:
     def answer(items: list[str]) -> BatchResult:
-        said = BatchResult(items)
-        said.ok(items.index("ok"), "boom")
-        said.fail(items.index("fail"), "boom")
-        said.retry(items.index("retry"))
-        said.discard(items.index("discard"))
-        return said
+        outcomes = BatchResult(items)
+        outcomes.ok(items.index("ok"), "boom")
+        outcomes.fail(items.index("fail"), "boom")
+        outcomes.retry(items.index("retry"))
+        outcomes.discard(items.index("discard"))
+        return outcomes
 
     async def answer_later(items: list[str]) -> BatchResult:
         return answer(items)

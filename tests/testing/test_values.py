@@ -50,13 +50,13 @@ def passing() -> Any:
     return passing
 
 
-def told(result: TaskResult) -> list[Any]:
+def end_of(result: TaskResult) -> list[Any]:
     """How it ended, in a form that can be compared."""
     try:
-        said = result.result()
+        outcomes = result.result()
     except TaskFailedError as error:
-        said = error.error
-    return [result.state, said, [(error.kind, error.error) for error in result.errors]]
+        outcomes = error.error
+    return [result.state, outcomes, [(error.kind, error.error) for error in result.errors]]
 
 
 @pytest.mark.parametrize("which", [*REFUSED, *CHANGED])
@@ -64,11 +64,11 @@ def test_captured_tasks_store_values_like_a_worker(returning: Any, passing: Any,
     with private_server():
         real = [function.enqueue(which) for function in (returning, passing)]
         run_tasks()
-        expected = [told(result) for result in real]
+        expected = [end_of(result) for result in real]
     with capture_tasks() as capture:
         captured = [function.enqueue(which) for function in (returning, passing)]
         assert capture.run(raise_errors=False) == 2
-    assert [told(result) for result in captured] == expected
+    assert [end_of(result) for result in captured] == expected
     assert {state for state, *_ in expected} == {TaskState.FAILED if which in REFUSED else TaskState.FINISHED}
 
 
@@ -112,15 +112,15 @@ def test_each_item_of_a_captured_batch_can_return_any_stored_value(fairque: Capt
         values = [{**REFUSED, **CHANGED}[item] for item in items]
         if kind is list:
             return values
-        said = BatchResult(items)
+        outcomes = BatchResult(items)
         for index, value in enumerate(values):
-            said.ok(index, value)
-        return said
+            outcomes.ok(index, value)
+        return outcomes
 
     results = batch.enqueue_many([(("pair",), {}), (("another key",), {})])
     fairque.run(raise_errors=False)
     assert results[0].result() == [1, [2]]
-    assert told(results[1])[0] is TaskState.FAILED
+    assert end_of(results[1])[0] is TaskState.FAILED
 
 
 def test_a_passed_value_does_not_change_with_the_original(fairque: Capture) -> None:

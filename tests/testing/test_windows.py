@@ -60,9 +60,9 @@ def _is_one_after_its_run(sent: Any, how: str, run: Any) -> tuple[bool, Any]:
     first = sent.enqueue(how)
     run()
     second = sent.enqueue(how)
-    told = second.state
+    state = second.state
     run()
-    return first.id == second.id, told
+    return first.id == second.id, state
 
 
 def test_an_eager_unique_task_behaves_like_one_in_a_queue(work: Any, calls: list[str]) -> None:

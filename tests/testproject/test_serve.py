@@ -36,7 +36,7 @@ def log_in(address: str, login: str) -> urllib.request.OpenerDirector:
     return browser
 
 
-def said(process: subprocess.Popen[str]) -> tuple[str, str]:
+def read_address(process: subprocess.Popen[str]) -> tuple[str, str]:
     """The address and the login, as they are printed."""
     assert process.stdout is not None
     for line in process.stdout:
@@ -51,7 +51,7 @@ def test_the_admin_of_the_demonstration_works_until_all_processes_end(
     start_demo: StartDemo, queue: FairQueue, how: signal.Signals
 ) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json,html")
-    address, login = said(process)
+    address, login = read_address(process)
     browser = log_in(address, login)
     assert "/admin/django_fairque/queue/" in browser.open(address, timeout=LIMIT).read().decode()
     wait_until(lambda: queue.dlq.count() > 0 and queue.get_stats().totals.get("finished", 0) > 0, process)
@@ -73,7 +73,7 @@ def test_the_admin_of_the_demonstration_works_until_all_processes_end(
 @pytest.mark.slow
 def test_no_admin_page_of_the_demonstration_is_empty(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json,html")
-    address, login = said(process)
+    address, login = read_address(process)
     browser = log_in(address, login)
     site = address.removesuffix("/admin/")
     first = browser.open(f"{address}django_fairque/queue/overview/", timeout=LIMIT).read().decode()
@@ -98,7 +98,7 @@ def test_no_admin_page_of_the_demonstration_is_empty(start_demo: StartDemo, queu
 @pytest.mark.slow
 def test_the_demonstration_reports_that_its_site_died(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--packages", "json")
-    said(process)
+    read_address(process)
     (site,) = (child for child in psutil.Process(process.pid).children() if "runserver" in child.cmdline())
     site.kill()
     _, err = process.communicate(timeout=LIMIT)
@@ -109,7 +109,7 @@ def test_the_demonstration_reports_that_its_site_died(start_demo: StartDemo, que
 @pytest.mark.slow
 def test_the_demonstration_with_pipelines_begins_with_a_pipeline(start_demo: StartDemo, queue: FairQueue) -> None:
     process = start_demo("--serve", "--no-browser", "--pipeline", "--packages", "json,html")
-    said(process)
+    read_address(process)
     wait_until(lambda: queue.get_stats().totals.get("finished", 0) > 10, process)
     names = {task.name for task in queue.tasks("finished", limit=1000)}
     assert "library.tasks.parse_document" in names

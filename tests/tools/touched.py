@@ -131,10 +131,10 @@ def find_tests(lines: dict[str, set[int]]) -> list[str]:
         folder = f"tests/{Path(path).parent.relative_to(PACKAGE)}/"
         for file, source in sources.items():
             mentions = any(re.search(rf"\b{re.escape(name)}\b", source) for name in names)
-            is_beside = file.startswith(folder) and folder != "tests/./"
-            if (module in imports[file] or is_beside) and mentions:
+            is_neighbor = file.startswith(folder) and folder != "tests/./"
+            if (module in imports[file] or is_neighbor) and mentions:
                 second.append(file)
-            elif module in imports[file] or (is_beside and Path(path).stem in Path(file).stem):
+            elif module in imports[file] or (is_neighbor and Path(path).stem in Path(file).stem):
                 third.append(file)
     for user in users_of(changed):
         third += expand([f"tests/{Path(user).parent.relative_to(PACKAGE)}/test_{Path(user).stem}.py"])

@@ -155,12 +155,12 @@ def test_log_lines_of_the_worker_have_the_trace(note: Any, caplog: pytest.LogCap
         traced = note.enqueue()
     untraced = note.enqueue()
     Worker(burst=True, concurrency=1).run()
-    told = {
+    logged = {
         record.__dict__["task_id"]: record.__dict__["traceparent"]
         for record in caplog.records
         if "task_id" in record.__dict__
     }
-    assert told == {traced.id: PARENT, untraced.id: ""}
+    assert logged == {traced.id: PARENT, untraced.id: ""}
 
 
 def test_an_open_opentelemetry_span_is_the_parent_of_a_task(note: Any, exporter: InMemorySpanExporter) -> None:

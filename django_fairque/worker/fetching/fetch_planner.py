@@ -397,8 +397,7 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self.pending_calls
-            or self._next_check_due
-            < self._wait_until - MIN_WAIT_SECONDS  # the check and the wait would both fetch tasks
+            or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # the check and the wait would both fetch
         ):
             return None
         room = self._fetch_size(now)

@@ -32,15 +32,15 @@ def test_commands_print_a_line_about_missing_shards(queue: FairQueue, away: Away
     away.kill()
     words = f"shards {', '.join(map(str, away.shards))} can't be reached"
     call_command("fairque_stats")
-    said = capsys.readouterr()
-    assert words in said.out
-    assert "away" in said.out
+    shown = capsys.readouterr()
+    assert words in shown.out
+    assert "away" in shown.out
     call_command("fairque_stats", "--json")
     assert json.loads(capsys.readouterr().out)["missing_shards"] == list(away.shards)
     call_command("fairque_user", "list")
-    said = capsys.readouterr()
-    assert words in said.err
-    assert away.others[0] in said.out
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert away.others[0] in shown.out
     with pytest.raises(SystemExit, match="1"):
         call_command("fairque_check")
     assert words in capsys.readouterr().out
@@ -82,8 +82,8 @@ def test_the_ready_probe_succeeds_while_shards_are_missing(queue: FairQueue, awa
 
 @pytest.mark.slow
 def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
-    told: list[MonitorAlert] = []
-    monitor = StatsMonitor(queue, [AlertRule("depth", len(away.others))], told.append)
+    alerts: list[MonitorAlert] = []
+    monitor = StatsMonitor(queue, [AlertRule("depth", len(away.others))], alerts.append)
     assert [alert.state for alert in monitor.check()] == ["raised"]
     away.kill()
     assert monitor.check() == []
@@ -117,11 +117,11 @@ def test_the_admin_changes_an_organization_on_living_shards_and_names_the_others
     fields = {"organization": "acme", "action": "settings", "weight": "3", "max_running": "2"}
     page = admin_client.post(reverse("admin:django_fairque_organizations"), fields, follow=True)
     away_now = f"shards {', '.join(map(str, away.shards))} of queue 'default' can't be reached"
-    (told,) = [str(message) for message in page.context["messages"]]
+    (message,) = [str(message) for message in page.context["messages"]]
     what = "Organization acme has weight 3 and runs at most 2 tasks at once."
-    assert told.startswith(f"{what} organization 'acme' was changed without some: {away_now}")
+    assert message.startswith(f"{what} organization 'acme' was changed without some: {away_now}")
     (entry,) = LogEntry.objects.all()
-    assert (entry.object_id, entry.change_message) == ("default: acme", told)
+    assert (entry.object_id, entry.change_message) == ("default: acme", message)
     away.start()
     eventually(lambda: not queue.organization("acme").stats().missing_shards, 20)
     held = [shard.organization("acme").stats() for shard in queue.shards]
@@ -136,15 +136,15 @@ def test_the_admin_changes_an_organization_on_living_shards_and_names_the_others
 @pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("action", "said"), [("pause", "paused without some"), ("purge", "tasks were canceled, and not")]
+    ("action", "shown"), [("pause", "paused without some"), ("purge", "tasks were canceled, and not")]
 )
 def test_the_audit_trail_records_an_action_that_reached_only_living_shards(
-    queue: FairQueue, away: Away, admin_client: Any, action: str, said: str
+    queue: FairQueue, away: Away, admin_client: Any, action: str, shown: str
 ) -> None:
     away.kill()
     url = f"{reverse('admin:django_fairque_queues')}?queue=default"
     page = admin_client.post(url, {"action": action, "confirm": "yes"}, follow=True)
-    (told,) = [str(message) for message in page.context["messages"]]
-    assert said in told
+    (message,) = [str(message) for message in page.context["messages"]]
+    assert shown in message
     (entry,) = LogEntry.objects.all()
-    assert (entry.object_id, entry.change_message) == ("default", told)
+    assert (entry.object_id, entry.change_message) == ("default", message)

@@ -98,8 +98,8 @@ def test_workers_serve_living_shards_as_before(six: Six, run_worker: RunWorker) 
             assert queue.history(nap) == []
             assert worker.health()["reasons"] == []
         assert "its leases could not be renewed" not in worker.log
-        told = Counter(re.findall(r"(queue default/\d+): .* trying again until it works", worker.log))
-        assert set(told.values()) <= {1, 2}, "once by the supervisor, once by the process that runs tasks"
+        lines = Counter(re.findall(r"(queue default/\d+): .* trying again until it works", worker.log))
+        assert set(lines.values()) <= {1, 2}, "once by the supervisor, once by the process that runs tasks"
         eventually(lambda: not queue.get_stats(0).missing_shards, 20)
         six.wait_whole()
         back = queue.push(call(there[0], "noop")).task_id

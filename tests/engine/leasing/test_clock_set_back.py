@@ -269,13 +269,13 @@ def test_a_producer_s_push_may_be_the_first_call_after_the_clock_is_set_back(
 
 def test_a_worker_command_after_a_clock_step_replaces_the_former_one(queue: FairQueue) -> None:
     queue.heartbeat("w", {}, lease=LEASE, now=AHEAD)
-    told = []
+    commands_sent = []
     for now, kind in ((AHEAD, "drain"), (NOW, "work")):
         queue.set_worker_command("w", kind, now=now)
         command = queue.heartbeat("w", {}, lease=LEASE, now=now).command
         assert command is not None
-        told.append((command.at, command.kind))
-    assert sorted(told) == told
+        commands_sent.append((command.at, command.kind))
+    assert sorted(commands_sent) == commands_sent
 
 
 def test_a_clock_of_the_far_future_that_damage_left_is_set_right(queue: FairQueue, redis: Redis) -> None:

@@ -17,23 +17,23 @@ from tests.engine.conftest import NOW, MakeQueue, pop, push_many, sweep_all, tas
 HOUR = 3600.0
 
 
-def told(queue: FairQueue, now: float) -> list[tuple[str, str]]:
+def alerts_at(queue: FairQueue, now: float) -> list[tuple[str, str]]:
     sweep_all(queue, now)
     return [(alert.kind, alert.task_id) for alert in queue.take_alerts(1000, now=now)]
 
 
 def test_an_sla_at_risk_is_announced_once(queue: FairQueue) -> None:
     queue.push(task(task_id="t"), now=NOW)
-    assert told(queue, NOW + 2 * HOUR - 301) == []
-    assert told(queue, NOW + 2 * HOUR - 300) == [("at_risk", "t")]
-    assert told(queue, NOW + 2 * HOUR - 299) == []
+    assert alerts_at(queue, NOW + 2 * HOUR - 301) == []
+    assert alerts_at(queue, NOW + 2 * HOUR - 300) == [("at_risk", "t")]
+    assert alerts_at(queue, NOW + 2 * HOUR - 299) == []
     assert queue.get_stats().totals["sla_at_risk"] == 1
 
 
 def test_a_start_after_the_sla_is_counted_and_announced(queue: FairQueue) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
-    assert told(queue, NOW + 4) == []
-    assert told(queue, NOW + 5) == [("at_risk", "t")]  # half of a promise that is shorter than the warning time
+    assert alerts_at(queue, NOW + 4) == []
+    assert alerts_at(queue, NOW + 5) == [("at_risk", "t")]  # half of a promise that is shorter than the warning time
     assert queue.pop("w", now=NOW + 12) is not None
     (alert,) = queue.take_alerts(now=NOW)
     assert (alert.kind, alert.deadline, str(alert).endswith("started 2.0 s later than promised")) == (
@@ -49,21 +49,21 @@ def test_a_start_after_the_sla_is_counted_and_announced(queue: FairQueue) -> Non
 @pytest.mark.parametrize("ended", ["fail", "release"])
 def test_an_sla_is_missed_only_once(queue: FairQueue, ended: str) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
-    assert told(queue, NOW + 20) == [("at_risk", "t")]
+    assert alerts_at(queue, NOW + 20) == [("at_risk", "t")]
     for second in (21, 22, 23):
         lease = pop(queue, NOW + second)
         outcome = Outcome.fail(lease, "x", delay=0) if ended == "fail" else Outcome.release(lease)
         queue.settle([outcome], now=NOW + second)
-    assert told(queue, NOW + 60) == [("violated", "t")]
+    assert alerts_at(queue, NOW + 60) == [("violated", "t")]
     totals = queue.get_stats().totals
     assert (totals["sla_violated"], totals["sla_overdue"]) == (1, 1)
 
 
 def test_a_retry_does_not_announce_its_sla_again(queue: FairQueue) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
-    assert told(queue, NOW + 6) == [("at_risk", "t")]
+    assert alerts_at(queue, NOW + 6) == [("at_risk", "t")]
     queue.fail(pop(queue, NOW + 7), "x", delay=0, now=NOW + 7)
-    assert told(queue, NOW + 16) == []
+    assert alerts_at(queue, NOW + 16) == []
 
 
 @pytest.mark.parametrize(("own", "users", "expected"), [(None, None, 7200), (None, 60, 60), (5, 60, 5)])
@@ -100,8 +100,8 @@ def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> 
 )
 def test_a_promoted_task_keeps_its_sla(queue: FairQueue, before: Priority, after: Priority, hours: int) -> None:
     (task_id,) = push_many(queue, "a", 1, priority=before)
-    assert ("promoted", task_id) not in told(queue, NOW + hours * HOUR - 1)
-    assert ("promoted", task_id) in told(queue, NOW + hours * HOUR)
+    assert ("promoted", task_id) not in alerts_at(queue, NOW + hours * HOUR - 1)
+    assert ("promoted", task_id) in alerts_at(queue, NOW + hours * HOUR)
     moved = queue.get_task(task_id)
     assert (moved.priority, moved.promoted_from) == (after, before)
     assert moved.sla_deadline == NOW + queue.config.sla[before.name]  # a promotion keeps the deadline
@@ -112,14 +112,14 @@ def test_a_promoted_task_keeps_its_sla(queue: FairQueue, before: Priority, after
 @pytest.mark.parametrize("before", [Priority.VERY_LOW, Priority.LOW])
 def test_a_task_that_became_normal_becomes_high_four_hours_later(queue: FairQueue, before: Priority) -> None:
     (task_id,) = push_many(queue, "a", 1, priority=before)
-    assert ("promoted", task_id) in told(queue, NOW + 25 * HOUR)  # maintenance was an hour late
-    assert told(queue, NOW + 29 * HOUR - 1) == []
+    assert ("promoted", task_id) in alerts_at(queue, NOW + 25 * HOUR)  # maintenance was an hour late
+    assert alerts_at(queue, NOW + 29 * HOUR - 1) == []
     assert queue.get_task(task_id).priority is Priority.NORMAL
-    assert told(queue, NOW + 29 * HOUR) == [("promoted", task_id)]
+    assert alerts_at(queue, NOW + 29 * HOUR) == [("promoted", task_id)]
     moved = queue.get_task(task_id)
     assert (moved.priority, moved.promoted_from) == (Priority.HIGH, before)
     assert moved.sla_deadline == NOW + queue.config.sla[before.name]
-    assert told(queue, NOW + 1000 * HOUR) == []
+    assert alerts_at(queue, NOW + 1000 * HOUR) == []
     totals = queue.get_stats().totals
     assert (totals["promoted"], totals[f"promoted:{before.value}"], totals["promoted:3"]) == (2, 1, 1)
     assert [lease.task_id for lease in queue.pop_batch(2, "w", now=NOW + 1000 * HOUR)] == [task_id]
@@ -127,17 +127,17 @@ def test_a_task_that_became_normal_becomes_high_four_hours_later(queue: FairQueu
 
 def test_a_retry_of_a_promoted_task_waits_four_hours_for_the_next_promotion(queue: FairQueue) -> None:
     (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
-    told(queue, NOW + 24 * HOUR)
+    alerts_at(queue, NOW + 24 * HOUR)
     queue.fail(pop(queue, NOW + 24 * HOUR), "no", delay=HOUR, now=NOW + 24 * HOUR)
-    assert ("promoted", task_id) not in told(queue, NOW + 29 * HOUR - 1)
-    assert ("promoted", task_id) in told(queue, NOW + 29 * HOUR)
+    assert ("promoted", task_id) not in alerts_at(queue, NOW + 29 * HOUR - 1)
+    assert ("promoted", task_id) in alerts_at(queue, NOW + 29 * HOUR)
 
 
 def test_a_task_is_not_promoted_beyond_a_class_that_is_switched_off(make_queue: MakeQueue) -> None:
     queue = make_queue(starvation={"NORMAL": 0}, sla_at_risk_seconds=0)
     (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
     for day in (1, 2, 3):
-        told(queue, NOW + day * 24 * HOUR)
+        alerts_at(queue, NOW + day * 24 * HOUR)
     assert queue.get_task(task_id).priority is Priority.NORMAL
 
 
@@ -151,7 +151,7 @@ def test_a_promoted_task_keeps_its_order_by_time(queue: FairQueue) -> None:
 def test_no_task_is_promoted_when_promotion_is_switched_off(make_queue: MakeQueue) -> None:
     queue = make_queue(starvation={"LOW": 0}, sla_at_risk_seconds=0)
     (task_id,) = push_many(queue, "a", 1, priority=Priority.LOW)
-    told(queue, NOW + 1000 * HOUR)
+    alerts_at(queue, NOW + 1000 * HOUR)
     assert queue.get_task(task_id).priority is Priority.LOW
 
 
@@ -178,9 +178,9 @@ class TestDeaths:
         queue.push_graph(
             [task(task_id="parent", execute_after=NOW + 99), task(depends_on=["parent"], task_id="child", **late)]
         )
-        assert told(queue, NOW + 19) == []
-        assert sorted(told(queue, NOW + 30)) == [("died", "child"), ("died", "due"), ("died", "swept")]
-        assert told(queue, NOW + 31) == []
+        assert alerts_at(queue, NOW + 19) == []
+        assert sorted(alerts_at(queue, NOW + 30)) == [("died", "child"), ("died", "due"), ("died", "swept")]
+        assert alerts_at(queue, NOW + 31) == []
 
     def test_a_task_that_a_worker_finds_expired_raises_an_alert(self, queue: FairQueue) -> None:
         queue.push(task("ann", task_id="late", name="app.report", expires_at=NOW + 20), now=NOW)
@@ -195,7 +195,7 @@ class TestDeaths:
         queue, now = make_queue(max_deliveries=2), NOW
         queue.push(task(task_id="t"), now=now)
         for _ in range(2):
-            assert told(queue, now) == []
+            assert alerts_at(queue, now) == []
             lease = pop(queue, now, lease=10)
             if how == "worker":
                 queue.release_worker("w", [lease.token], reason="it was killed", now=now)
@@ -212,4 +212,4 @@ class TestDeaths:
             if kind == "crash":  # the first one never makes a dead letter
                 queue.release_worker("w", [pop(queue).token], now=NOW)
             assert queue.settle([Outcome(pop(queue), kind, b"x")], worker="w", now=NOW).statuses == ["dead"]
-        assert told(queue, NOW) == []
+        assert alerts_at(queue, NOW) == []

@@ -29,7 +29,7 @@ def known(queue: FairQueue) -> FairQueue:
     return queue
 
 
-def asked(queue: FairQueue, seconds: float = 30.0) -> PrefetchingWait:
+def wait_with_fetch(queue: FairQueue, seconds: float = 30.0) -> PrefetchingWait:
     wait = PrefetchingWait(queue, seconds)
     assert wait.send_fetch(FETCH)
     return wait
@@ -66,7 +66,7 @@ def kill_the_one_that_waits(redis: Redis) -> None:
 
 
 def test_a_wait_for_work_returns_the_tasks_that_were_pushed_meanwhile(known: FairQueue) -> None:
-    wait = asked(known)
+    wait = wait_with_fetch(known)
     known.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()
     assert woken
@@ -100,17 +100,17 @@ def test_a_wait_that_times_out_fetches_tasks(known: FairQueue, redis: Redis) -> 
     """A marker that was lost delays nothing for longer than the wait."""
     known.push(task(task_id="t"), now=NOW)
     redis.delete(known._shards.home.keys("wake"))
-    woken, settled = asked(known, 0.001).end()
+    woken, settled = wait_with_fetch(known, 0.001).end()
     assert not woken
     assert settled is not None
     assert ids_of(settled.leases) == ["t"]
-    woken, settled = asked(known, 0.001).end()
+    woken, settled = wait_with_fetch(known, 0.001).end()
     assert settled is not None
     assert (woken, settled.leases) == (False, [])
 
 
 def test_the_wake_marker_is_set_again_while_tasks_remain(known: FairQueue) -> None:
-    wait = asked(known)
+    wait = wait_with_fetch(known)
     known.push_batch([task() for _ in range(3)], now=NOW)
     _, settled = wait.end()
     assert settled is not None
@@ -119,7 +119,7 @@ def test_the_wake_marker_is_set_again_while_tasks_remain(known: FairQueue) -> No
 
 
 def test_a_worker_that_has_left_gets_no_lease_and_another_worker_is_woken(known: FairQueue) -> None:
-    wait = asked(known)
+    wait = wait_with_fetch(known)
     known.release_worker("w", forget=True, now=NOW)
     known.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()
@@ -131,7 +131,7 @@ def test_a_worker_that_has_left_gets_no_lease_and_another_worker_is_woken(known:
 
 
 def test_a_broken_connection_ends_only_the_wait(named: FairQueue, redis: Redis) -> None:
-    wait = asked(named)
+    wait = wait_with_fetch(named)
     kill_the_one_that_waits(redis)
     named.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()
@@ -153,7 +153,7 @@ def test_a_broken_connection_ends_only_the_wait(named: FairQueue, redis: Redis) 
 
 
 def test_a_lost_reply_of_a_wait_is_requested_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = asked(known)
+    wait = wait_with_fetch(known)
     assert wait._pending_command is not None
     read = wait._pending_command.replies
 
@@ -172,7 +172,7 @@ def test_a_lost_reply_of_a_wait_is_requested_again(known: FairQueue, monkeypatch
 
 def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue, redis: Redis) -> None:
     """The server may hold on to a connection that its client has given up, and carry out later what came over it."""
-    wait = asked(named)
+    wait = wait_with_fetch(named)
     assert wait._sent_fetch is not None
     command = wait._transport.first_command(wait._sent_fetch[1])
     kill_the_one_that_waits(redis)
@@ -189,7 +189,7 @@ def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue
 def test_functions_lost_during_a_wait_are_loaded_again(redis: Redis) -> None:
     queue = FairQueue(redis)
     queue.heartbeat("w", {}, now=NOW)
-    wait = asked(queue)
+    wait = wait_with_fetch(queue)
     redis.function_flush("SYNC")
     queue.push(task(task_id="t"), now=NOW)
     _, settled = wait.end()
@@ -205,9 +205,9 @@ def test_a_server_that_refuses_waits_is_an_error_and_keeps_no_task(server: Serve
         with pytest.raises(NotPermittedError, match="BZPOPMIN"):
             PrefetchingWait(queue, 30.0).end()
         with pytest.raises(NotPermittedError, match="BZPOPMIN"):
-            asked(queue).end()
+            wait_with_fetch(queue).end()
         queue.push(task(task_id="t"), now=NOW)
-        _, settled = asked(queue).end()
+        _, settled = wait_with_fetch(queue).end()
         assert settled is not None
         assert ids_of(settled.leases) == ["t"], "what came is not thrown away for that"
     redis.acl_deluser("deaf")

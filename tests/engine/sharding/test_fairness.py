@@ -122,7 +122,7 @@ class Site:
         return next(count for count in itertools.count(1) if self.run_one() == user)
 
 
-A, *BESIDE_A = users_of(0, 3, shards=3)
+A, *NEIGHBORS_OF_A = users_of(0, 3, shards=3)
 ELSEWHERE = users_of(1, 3, shards=3)
 
 
@@ -145,17 +145,17 @@ class TestBesideAUserOfLongTasks:
     def test_a_newcomer_is_next_and_gets_its_share_and_no_more(self, site: Site, passed: int) -> None:
         for _ in range(passed):
             site.run_one()
-        site.push(BESIDE_A[0], 300)
+        site.push(NEIGHBORS_OF_A[0], 300)
         site.got.clear()
-        assert site.run_until(BESIDE_A[0]) == 1
+        assert site.run_until(NEIGHBORS_OF_A[0]) == 1
         for _ in range(200):
             site.run_one()
-        shares = [site.got[user] for user in (BESIDE_A[0], *ELSEWHERE)]
+        shares = [site.got[user] for user in (NEIGHBORS_OF_A[0], *ELSEWHERE)]
         assert max(shares) - min(shares) <= 2
 
     def test_a_returning_user_is_not_owed_its_unused_share(self, site: Site) -> None:
         """It was a little ahead of its shard's virtual time, which has not moved since."""
-        back = BESIDE_A[0]
+        back = NEIGHBORS_OF_A[0]
         site.push(back, 3)
         for _ in range(400):
             site.run_one()
@@ -167,7 +167,7 @@ class TestBesideAUserOfLongTasks:
         assert max(shares) - min(shares) <= 2
 
     def test_a_user_who_pushes_one_task_at_a_time_gains_nothing_next_to_long_tasks(self, site: Site) -> None:
-        comes = BESIDE_A[0]
+        comes = NEIGHBORS_OF_A[0]
         site.got.clear()
         for _ in range(400):
             if not site.queue.get_queue_sizes(comes).total:

@@ -55,10 +55,10 @@ class TestTheFirstListComesFirst:
 
     def test_users_who_are_stolen_from_are_served_in_turn(self, queue: FairQueue) -> None:
         """Also beside the one of the list, whose shard is asked for it first, and no longer than they were before."""
-        beside = users_of(1, 3)
-        push(queue, [ONE, *beside[1:]], 30)
+        neighbors = users_of(1, 3)
+        push(queue, [ONE, *neighbors[1:]], 30)
         for _ in range(15):
-            assert len(set(served(queue, 3, [beside[0]], "*"))) == 3
+            assert len(set(served(queue, 3, [neighbors[0]], "*"))) == 3
 
     def test_a_paused_queue_serves_no_list_of_users(self, queue: FairQueue) -> None:
         push(queue, [ONE, TWO], 1)

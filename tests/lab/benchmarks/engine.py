@@ -57,7 +57,7 @@ def run(table: Table, *, quick: bool) -> None:
         _commands(table, client, few, 100)
         for users in sizes:
             _on_its_own(_among_many, table, client, few, users)
-        _on_its_own(_beside_paused, table, client, few, blocked)
+        _on_its_own(_among_paused, table, client, few, blocked)
     _on_its_own(_newcomers, table, 10_000 if quick else 100_000)
     _on_its_own(_bytes, table)
 
@@ -89,7 +89,7 @@ def _among_many(table: Table, client: Redis, few_client: Redis, few: FairQueue, 
     _in_turns(table, f"pop of one, {users:,} users", (few_client, few), (client, queue))
 
 
-def _beside_paused(table: Table, client: Redis, few_client: Redis, few: FairQueue, blocked: int) -> None:
+def _among_paused(table: Table, client: Redis, few_client: Redis, few: FairQueue, blocked: int) -> None:
     queue = _with_work(client, 100, 60)
     load(queue, tasks(blocked, 1, "paused"))
     for i in range(blocked):

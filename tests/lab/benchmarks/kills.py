@@ -28,7 +28,7 @@ EXPLAINED = {"crashed", "released", "lease_ended", "failed", "requeued"}
 METHODS = {"forkserver": 200, "spawn": 20}
 """How processes begin, and how many are killed. A spawned one that took its place has begun after seconds."""
 
-HEARD_WITHIN = 2.0
+LEASE_SECONDS = 2.0
 """Seconds of a lease: a new process is in the list of workers after a third of it, and can be killed only then."""
 
 
@@ -47,7 +47,7 @@ def _children(table: Table, server: Server, client: Redis, method: str, kills: i
     back: list[float] = []
     killed = 0
     with worker(
-        server, *("--processes", "2", "--concurrency", "4"), *("--start-method", method), lease=HEARD_WITHIN
+        server, *("--processes", "2", "--concurrency", "4"), *("--start-method", method), lease=LEASE_SECONDS
     ) as process:
         wait_for_workers(queue, 2)
         supervisor = psutil.Process(process.pid)

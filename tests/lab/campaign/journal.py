@@ -31,8 +31,8 @@ class Journal:
 
 def intent(tasks: Sequence[Task]) -> dict[str, Any]:
     """What is written before these are pushed."""
-    asked = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on)] for t in tasks]
-    return {"what": "invoke", "tasks": asked, "at": time.time()}
+    pushed = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on)] for t in tasks]
+    return {"what": "invoke", "tasks": pushed, "at": time.time()}
 
 
 def read(directory: Path) -> Iterator[dict[str, Any]]:

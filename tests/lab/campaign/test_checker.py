@@ -11,7 +11,7 @@ from django_fairque.engine.model.task import Task
 
 from .checker import Push, judge, pushes_of, runs_of, waits
 
-ASKED = {"what": "invoke", "tasks": [["a", "campaign.work", 7, False]], "at": 1.0}
+PUSH = {"what": "invoke", "tasks": [["a", "campaign.work", 7, False]], "at": 1.0}
 OK = {"what": "ok", "ids": ["a"]}
 
 
@@ -32,9 +32,9 @@ def verdict(
     *effects: dict[str, Any],
     tasks: dict[str, Task],
     history: tuple[str, ...] = (),
-    told: dict[str, Any] | None = OK,
+    answer: dict[str, Any] | None = OK,
 ) -> list[str]:
-    pushes = pushes_of([ASKED, told] if told else [ASKED])
+    pushes = pushes_of([PUSH, answer] if answer else [PUSH])
     attempts = {"a": [Attempt(2.5, kind, "w") for kind in history]}
     return [line.split(":")[0] for line in judge(pushes, runs_of(effects), tasks, attempts).violations]
 
@@ -69,15 +69,15 @@ def test_an_acknowledged_task_that_did_not_end_is_lost(state: TaskState) -> None
 
 
 def test_a_task_with_an_unknown_push_result_is_not_lost() -> None:
-    assert verdict(tasks={}, told=None) == []
-    assert verdict(tasks={}, told={"what": "info", "ids": ["a"]}) == []
-    assert verdict(start(1), end(1), tasks=ended(), told=None) == []
+    assert verdict(tasks={}, answer=None) == []
+    assert verdict(tasks={}, answer={"what": "info", "ids": ["a"]}) == []
+    assert verdict(start(1), end(1), tasks=ended(), answer=None) == []
 
 
 def test_a_refused_task_that_exists_is_found() -> None:
-    told = {"what": "fail", "ids": ["a"]}
-    assert verdict(tasks={}, told=told) == []
-    assert verdict(start(1), end(1), tasks=ended(), told=told) == ["refused, yet there"]
+    answer = {"what": "fail", "ids": ["a"]}
+    assert verdict(tasks={}, answer=answer) == []
+    assert verdict(start(1), end(1), tasks=ended(), answer=answer) == ["refused, yet there"]
 
 
 def test_the_outcome_must_be_of_the_newest_lease() -> None:

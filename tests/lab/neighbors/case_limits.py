@@ -35,7 +35,7 @@ def _waits(world: World, ids: Sequence[str]) -> list[float]:
     neighbor="twenty users with work, while 2,000 items of a batch task wait",
     bound=f"45 of 50 items per call; a wait of {LONGEST_WAIT_IN_LINE:g} s for 800 tasks that are pushed together",
 )
-def work_beside_batches(world: World) -> Felt:
+def work_among_batches(world: World) -> Felt:
     world.start_worker("--processes", "1", "--concurrency", "4")
     world.queue.pause()
     items = world.push_many("acme", "gather", 2000, 0.05)

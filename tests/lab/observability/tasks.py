@@ -60,12 +60,12 @@ def flaky() -> int:
 def asks(what: str) -> None:
     if what == "discard":
         raise Discard("no longer wanted")
-    if current_task().id not in asked:
-        asked.add(current_task().id)
+    if current_task().id not in retried:
+        retried.add(current_task().id)
         raise Retry(0.01)
 
 
-asked: set[str] = set()
+retried: set[str] = set()
 
 
 @task(max_retries=0, timeout=0.2, isolated=True)

@@ -69,7 +69,7 @@ def ids_that_live_again(scene: Scene) -> Act:
     return lambda queue: queue.push_batch(made, now=scene.now)
 
 
-def an_id_whose_dependents_are_being_told(scene: Scene) -> Act:
+def an_id_whose_dependents_are_being_notified(scene: Scene) -> Act:
     waiting = [scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(14)]
     scene.graph(scene.task("f"), *waiting)
     scene.end("f")
@@ -77,7 +77,7 @@ def an_id_whose_dependents_are_being_told(scene: Scene) -> Act:
     return lambda queue: queue.push(again, now=scene.now)
 
 
-def more_dependents_than_are_told_at_once(scene: Scene) -> Act:
+def more_dependents_than_are_notified_in_one_call(scene: Scene) -> Act:
     scene.graph(scene.task("f"), *(scene.task(f"w{n}", "b", depends_on=["f"]) for n in range(7)))
     (lease,) = scene.pop()
     return lambda queue: queue.settle([Outcome.finish(lease)], 1, worker="w1", lease=LEASE, now=scene.now)
@@ -166,8 +166,8 @@ def a_fetch_for_some_users(scene: Scene) -> Act:
 
 def a_fetch_whose_reply_was_lost(scene: Scene) -> Act:
     scene.push("one")
-    asked = leasing.pop_batch_from_shard(scene.queue._shards.home, leasing.Fetch(2, "w1", lease=LEASE), scene.now)
-    request = next(asked)
+    operation = leasing.pop_batch_from_shard(scene.queue._shards.home, leasing.Fetch(2, "w1", lease=LEASE), scene.now)
+    request = next(operation)
     scene.queue._transport.send(request)
     return lambda queue: queue._transport.send(request)
 

@@ -61,21 +61,21 @@ def a_question_about_what_is_over(scene: Scene) -> Act:
     return carry(scene)
 
 
-def an_end_that_is_to_be_told(scene: Scene) -> Act:
+def an_end_that_is_to_be_sent(scene: Scene) -> Act:
     scene.graph(*graph(scene))
     carried(scene)
     (lease,) = scene.pop()
     return lambda queue: queue.finish(lease, 1, now=scene.now)
 
 
-def an_end_that_is_told(scene: Scene) -> Act:
+def an_end_that_is_sent(scene: Scene) -> Act:
     scene.graph(*graph(scene))
     carried(scene)
     scene.end("f")
     return carry(scene)
 
 
-def a_failure_that_is_told(scene: Scene) -> Act:
+def a_failure_that_is_sent(scene: Scene) -> Act:
     scene.graph(*graph(scene))
     carried(scene)
     scene.end("f", how="failed")
@@ -83,14 +83,14 @@ def a_failure_that_is_told(scene: Scene) -> Act:
 
 
 def a_dead_letter_that_is_given_up(scene: Scene) -> Act:
-    a_failure_that_is_told(scene)
+    a_failure_that_is_sent(scene)
     carried(scene)
     scene.queue.dlq.discard("f~1", now=scene.now)
     return carry(scene)
 
 
 def a_dead_letter_with_dependents_that_is_forgotten(scene: Scene) -> Act:
-    a_failure_that_is_told(scene)
+    a_failure_that_is_sent(scene)
     carried(scene)
     scene.now += 40_000
     return lambda queue: queue.sweep(now=scene.now)
@@ -105,14 +105,14 @@ def another_graph_that_waits_for_the_same(scene: Scene) -> Act:
 
 
 def an_id_that_lives_again_and_is_waited_for(scene: Scene) -> Act:
-    a_failure_that_is_told(scene)
+    a_failure_that_is_sent(scene)
     carried(scene)
     again = scene.task("f", scene.user_of(0))
     scene.order.clear()  # who runs regardless has been released by the failure
     return lambda queue: queue.push(again, now=scene.now)
 
 
-def a_question_that_is_asked_again(scene: Scene) -> Act:
+def a_question_that_is_repeated(scene: Scene) -> Act:
     scene.graph(*graph(scene))
     carried(scene)
     scene.now += 61
@@ -136,7 +136,7 @@ def mirrors_that_are_mended(scene: Scene) -> Act:
     return lambda queue: queue.repair(now=scene.now)
 
 
-def an_end_that_was_not_told(scene: Scene) -> Act:
+def an_end_that_was_not_sent(scene: Scene) -> Act:
     scene.graph(*graph(scene))
     carried(scene)
     scene.end("f")

@@ -86,7 +86,7 @@ def test_a_script_that_is_interrupted_anywhere_loses_no_task(redis: Redis, state
     logger.info("%s", figures)
 
 
-def told(scenario: Scenario, redis: Redis, config: QueueConfig) -> Scene:
+def prepare_scene(scenario: Scenario, redis: Redis, config: QueueConfig) -> Scene:
     """What the scenario needs is there."""
     redis.flushdb()
     scene = Scene(redis, config.model_copy(update={"shards": scenario.shards}))
@@ -106,7 +106,7 @@ def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, 
     client = FailingClient(redis)
     reached: set[str] = set()
     for scenario in SCENARIOS:
-        scene = told(scenario, redis, config)
+        scene = prepare_scene(scenario, redis, config)
         client.begin()
         end_of(scene, FairQueue(client, config=scene.config))
         reached |= {place for _, place in client.seen}
@@ -124,7 +124,7 @@ def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, 
 def test_a_scenario_that_is_interrupted_anywhere_loses_no_task(
     redis: Redis, states: States, config: QueueConfig, scenario: Scenario
 ) -> None:
-    scene = told(scenario, redis, config)
+    scene = prepare_scene(scenario, redis, config)
     breaking = Breaking(redis, states, scene.config)
     states.keep(START)
     breaking.everywhere(

@@ -25,7 +25,7 @@ from tests.servers import Server
 CALLS = 20_000
 LOST = 0.1
 ONE_HISTORY = 2_000
-TOLD_BY_EFFECT = {"release_worker", "sweep", "sweep_much_later", "forget_delivered", "cleanup", "fire", "schedule"}
+JUDGED_BY_EFFECT = {"release_worker", "sweep", "sweep_much_later", "forget_delivered", "cleanup", "fire", "schedule"}
 """What answers how much it has done: repeated, that is nothing more, and nobody acts upon it."""
 BOUNDED = {"sweep", "sweep_much_later", "fire"}
 """What does a limited part of the work. Repeated after a lost reply it does the next part: both queues do the rest as well."""
@@ -99,7 +99,7 @@ def test_a_repeated_call_has_one_effect_and_the_first_reply(
                 if operation.name in BOUNDED:
                     for queue in (plain, sure):
                         finish_maintenance(queue, walk.now)
-                if operation.name not in TOLD_BY_EFFECT:
+                if operation.name not in JUDGED_BY_EFFECT:
                     assert shown(first) == shown(second), f"seed {SEED}, history {history}: {operation.name}"
             assert states.digest(0) == states.digest(1), f"seed {SEED}, history {history}"
             assert flaky.check_invariants() == []
