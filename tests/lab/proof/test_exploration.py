@@ -11,6 +11,7 @@ from redis import Redis
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
+from tests.engine.conftest import task
 from tests.engine.oracle import Oracle
 from tests.lab.proof.budget import SEED, logger, times
 from tests.lab.proof.state_exploration import (
@@ -36,6 +37,7 @@ class Explorer:
     def __init__(self, redis: Redis, config: QueueConfig, policy: str) -> None:
         self.redis = redis
         self.queue = FairQueue(redis, config=config)
+        self.queue.push(task())  # before its first push a producer writes the fingerprint of its key
         redis.function_load(scripts.functions(), replace=True)
         self.moves = Moves(self.queue._shards, policy)
         self.dump, self.restore, self.outline = (redis.script_load(text) for text in (DUMP, RESTORE, OUTLINE))
