@@ -40,7 +40,7 @@ def test_every_error_has_a_name_and_a_traceback(base: type[BaseException]) -> No
         assert "ValueError: the first error" in trace, kind
 
 
-def test_a_value_is_named_whatever_its_methods_raise() -> None:
+def test_a_value_is_named_even_if_its_methods_raise() -> None:
     for kind in hostile.hostile_classes(object):
         if kind.__name__.endswith("KeyError"):
             assert 0 < len(short(kind())) <= 80

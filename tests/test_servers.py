@@ -141,6 +141,6 @@ class TestBinary:
         with pytest.raises(RuntimeError, match="expected the path of an executable server"):
             server_binary()
 
-    def test_comes_from_the_wheel_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_default_binary_is_from_the_wheel(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(BINARY_VARIABLE, raising=False)
         assert server_binary().name == "valkey-server"

@@ -67,7 +67,7 @@ class TestTheRulesThemselves:
             "def later():\n    from django_fairque.worker.slots import pool",
         ],
     )
-    def test_folders_that_import_each_other_are_found(self, package: Path, text: str) -> None:
+    def test_the_rules_find_folders_in_a_cycle(self, package: Path, text: str) -> None:
         self.write(package, "worker/slots/pool.py", "from django_fairque.worker.fetching.planner import Planner")
         self.write(package, "worker/fetching/planner.py", "from django_fairque.engine.queue import Queue")
         assert source_rules.circular_imports(package) == []
@@ -96,7 +96,7 @@ class TestTheRulesThemselves:
             ("surprise.py", ""),
         ],
     )
-    def test_an_import_that_goes_up_is_found(self, package: Path, file: str, text: str) -> None:
+    def test_the_rules_find_an_upward_import(self, package: Path, file: str, text: str) -> None:
         self.write(package, file, text)
         (complaint,) = source_rules.misplaced_imports(package)
         assert complaint.startswith(f"{source_rules.PACKAGE}/{file}:{text.count(chr(10)) + 1}: ")
@@ -117,11 +117,11 @@ class TestTheRulesThemselves:
             ("__init__.py", "from django_fairque.tasks import task\nfrom .engine.models import Task"),
         ],
     )
-    def test_an_import_that_goes_down_is_fine(self, package: Path, file: str, text: str) -> None:
+    def test_the_rules_accept_a_downward_import(self, package: Path, file: str, text: str) -> None:
         self.write(package, file, text)
         assert source_rules.misplaced_imports(package) == []
 
-    def test_a_registration_hook_of_the_engine_is_found(self, package: Path) -> None:
+    def test_the_rules_find_a_hook_of_the_engine(self, package: Path) -> None:
         hook = "_signer = None\ndef set_signer(signer):\n    global _signer\n    _signer = signer\n"
         self.write(package, "engine/model/signature.py", hook)
         self.write(package, "conf/current.py", hook)
@@ -149,7 +149,7 @@ class TestTheRulesThemselves:
         assert "a.py:4:" in complaint
 
     @pytest.mark.parametrize("handler", ["except KeyError:\n        pass", "except Exception:\n        log(1)"])
-    def test_an_exception_that_is_named_or_handled_is_fine(self, package: Path, handler: str) -> None:
+    def test_the_rules_accept_a_handled_exception(self, package: Path, handler: str) -> None:
         self.write(package, "engine/a.py", f"if x:\n    try:\n        f()\n    {handler}\n")
         assert source_rules.swallowed_exceptions(package) == []
 

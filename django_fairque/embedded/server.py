@@ -60,7 +60,7 @@ _directories_without_starts: set[Path] = set()
 
 
 class WaitTimer:
-    """Waits for at most ``seconds``. Its pauses grow from 1 to 20 ms; a start of the server takes about 40 ms."""
+    """Repeats short pauses for at most ``seconds``. The pauses grow from 1 to 20 ms, as a server starts in about 40 ms."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -58,7 +58,7 @@ class EventQuerySetMixin(Base):
         with transaction.atomic(using=self.db):
             created = create()
             for instance in created:
-                if instance.pk is not None:  # not every database says which key it has given
+                if instance.pk is not None:  # some databases do not return new primary keys
                     self._fire(kind, instance)
                 field_tracker.track_after_save(instance, self.db, None)
         return created

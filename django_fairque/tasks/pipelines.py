@@ -162,7 +162,7 @@ class Step(Pipeline):
     ) -> None:
         self.name, self.options, self.args, self.kwargs = name, options, args, kwargs
         self.bare = bare
-        """The task that stands for this call, if it was written without ``.s()``."""
+        """The task object in the pipeline, if the call was written as ``task`` instead of ``task.s()``."""
         self._call = build
         super().__init__([self], [], [self], [self])
 

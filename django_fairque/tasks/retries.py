@@ -32,7 +32,7 @@ class NextStep(Enum):
     RETRY = "retry"
     """The attempt failed, and uses up one of the task's retries."""
     POSTPONE = "postpone"
-    """The task raised a `Retry` that uses up none."""
+    """The task raised a `Retry` that does not use up one of its retries."""
     FAIL = "fail"
     """The task failed for good."""
     CANCEL = "cancel"

@@ -113,7 +113,7 @@ def test_buttons_and_keys_zoom_and_move(graph: Page) -> None:
     assert view(graph)[2] >= width
 
 
-def test_a_task_that_gets_the_focus_comes_into_sight(graph: Page) -> None:
+def test_a_focused_task_scrolls_into_view(graph: Page) -> None:
     graph.locator("svg.fq-graph a").last.focus()
     expect(graph.locator("svg.fq-graph a").last).to_be_in_viewport()
 

@@ -96,7 +96,7 @@ def busy(queue: FairQueue, users: list[str]) -> Iterator[list[Producer]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carried", [0, 1, 5, 10_000])
-def test_no_script_begins_on_a_slot_that_is_on_its_way(queue: FairQueue, nodes: Nodes, carried: int, url: str) -> None:
+def test_no_script_starts_on_a_slot_that_moves(queue: FairQueue, nodes: Nodes, carried: int, url: str) -> None:
     """Wherever the keys lie: what is refused has changed nothing, and is done when the slot has arrived."""
     (user,) = users_of(SHARD, 1)
     before = [queue.push(task(user)).task_id for _ in range(3)]
@@ -195,7 +195,7 @@ def test_slots_are_moved_as_a_whole_under_load(queue: FairQueue, nodes: Nodes, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["functions", "scripts"])
-def test_a_new_node_is_given_what_calls_need(queue: FairQueue, nodes: Nodes, make_server: MakeServer, by: str) -> None:
+def test_a_new_node_gets_the_scripts_of_calls(queue: FairQueue, nodes: Nodes, make_server: MakeServer, by: str) -> None:
     """A node that has just met the cluster knows no function and no script of ours."""
     (user,) = users_of(SHARD, 1)
     if by == "scripts":

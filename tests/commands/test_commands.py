@@ -237,7 +237,7 @@ def test_the_exit_code_of_health_follows_its_status(queue: FairQueue, settings: 
     assert "append-only file is off" in out.getvalue()
 
 
-def test_health_of_a_server_that_is_gone_is_down(settings: object) -> None:
+def test_the_health_of_a_dead_server_is_down(settings: object) -> None:
     url = "unix:///nonexistent/s.sock"
     settings.FAIRQUE = {"REDIS": {"URL": url}, "QUEUE": {"REQUEST_TIMEOUT": 0}}  # type: ignore[attr-defined]
     out = StringIO()

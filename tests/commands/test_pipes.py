@@ -81,7 +81,7 @@ def test_a_command_without_a_reader_of_its_output_exits_1(queue: FairQueue, serv
     assert unread(server, "fairque_acl", unbuffered=unbuffered) == (1, "")
 
 
-def test_an_exit_code_that_says_something_is_kept(queue: FairQueue, server: Server, run: Run) -> None:
+def test_a_closed_pipe_keeps_the_exit_code(queue: FairQueue, server: Server, run: Run) -> None:
     with pytest.raises(SystemExit) as stop:
         run("fairque_health", "--worker-file", "/nowhere")
     assert stop.value.code == 2

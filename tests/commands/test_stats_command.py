@@ -272,7 +272,7 @@ def test_wrong_options_of_the_list_of_task_names_are_refused(run: Run, words: li
         run(*words)
 
 
-def test_colors_are_left_out_with_no_color(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_no_color_removes_colors(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     command = load_command_class("django_fairque", "fairque_stats")
     assert command.style.ERROR("text") == "text"

@@ -159,7 +159,7 @@ def test_secrets_have_the_names_that_the_settings_read() -> None:
         assert of_pod["envFrom"] == [{"configMapRef": {"name": "shop"}}, {"secretRef": {"name": "shop"}}]
 
 
-def test_kustomize_has_all_but_what_is_applied_by_itself() -> None:
+def test_kustomize_lists_all_but_separate_manifests() -> None:
     listed = yaml.safe_load((files.FOLDER / "kubernetes" / "kustomization.yaml").read_text())["resources"]
     assert {*listed, "release.yaml", "secret.yaml"} == {manifest.name for manifest in files.MANIFESTS}
 

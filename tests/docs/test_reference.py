@@ -49,7 +49,7 @@ class TestSettings:
         silent = [name for name, field in fields.items() if options.accepted(field) == "a mapping"]
         assert set(silent) <= SECTIONS, "these need Field(description=...): what is accepted, with its unit"
 
-    def test_the_build_adds_what_is_accepted(self) -> None:
+    def test_the_settings_tables_have_accepted_values(self) -> None:
         rows = options.completed(self.PAGE).splitlines()
         (row,) = (row for row in rows if row.startswith("| `RESULT_TTL` |"))
         cells = options.cells(row)

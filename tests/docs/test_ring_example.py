@@ -67,7 +67,7 @@ def run_turns(redis: Redis, number: int) -> list[list[str]]:
     return rows
 
 
-def test_the_turns_of_the_example_are_what_the_engine_does(redis: Redis) -> None:
+def test_the_engine_takes_the_turns_of_the_example(redis: Redis) -> None:
     rows = table("ring.md", "turns")
     assert len(rows) == 8
     assert run_turns(redis, len(rows)) == rows

@@ -97,7 +97,7 @@ def test_a_server_binary_without_its_executable_bit_is_copied(install: Install, 
     assert embedded.status().notes == ()
 
 
-def test_version_is_what_the_server_says() -> None:
+def test_the_version_is_read_from_the_binary() -> None:
     version = binary.read_version(REAL)
     assert version.server in {"valkey", "redis"}
     assert version.numbers >= binary.MIN_VERSION

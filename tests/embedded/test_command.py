@@ -64,7 +64,7 @@ class TestActions:
         for line, pattern in zip(lines, expected, strict=True):
             assert re.fullmatch(pattern, line)
 
-    def test_status_shows_what_is_to_be_done(self, make_embedded: MakeEmbedded) -> None:
+    def test_the_status_shows_advice(self, make_embedded: MakeEmbedded) -> None:
         embedded = make_embedded(appendfsync="always")
         embedded.ensure()
         assert "note         it runs with appendfsync always" in run("status", embedded.directory)

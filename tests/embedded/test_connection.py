@@ -90,7 +90,7 @@ class TestSync:
             thread.join(30)
         assert popped == [(b"jobs", b"job")]
 
-    def test_a_waiting_consumer_gets_what_is_pushed_after_the_crash(self, embedded: EmbeddedServer) -> None:
+    def test_a_waiting_consumer_gets_tasks_after_a_crash(self, embedded: EmbeddedServer) -> None:
         with client(embedded, retries=1) as consumer, client(embedded, retries=1) as producer:
             popped: list[object] = []
             thread = threading.Thread(target=lambda: popped.append(consumer.blpop(["jobs"], timeout=30)))

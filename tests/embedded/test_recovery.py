@@ -61,7 +61,7 @@ class TestCrash:
         (embedded.directory / "server.pid").write_text(str(os.getpid()))
         assert embedded.start() is True
 
-    def test_a_torn_last_write_costs_that_write_only(self, embedded: EmbeddedServer) -> None:
+    def test_a_torn_last_write_loses_only_itself(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 100)
         kill(embedded.directory)
         (data,) = embedded.directory.glob("data/appendonlydir/*.incr.aof")
@@ -154,7 +154,9 @@ class TestSuspended:
 
 
 class TestBusy:
-    def test_stop_kills_what_does_not_listen(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stop_kills_a_server_that_ignores_it(
+        self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(server, "_TERM_SECONDS", 0.2)
         embedded.ensure()
         with socket.socket(socket.AF_UNIX) as connection:
@@ -178,7 +180,7 @@ class TestBusy:
 
 
 class TestCarelessHands:
-    def test_a_deleted_socket_file_comes_back(self, embedded: EmbeddedServer) -> None:
+    def test_a_deleted_socket_file_is_restored(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 10)
         before = only_server_of(embedded.directory)
         Path(embedded.socket).unlink()
@@ -202,7 +204,7 @@ class TestCarelessHands:
         assert embedded.stop() is True
         assert servers_of(embedded.directory) == []
 
-    def test_a_deleted_directory_starts_afresh_and_leaves_no_second_server(self, embedded: EmbeddedServer) -> None:
+    def test_a_deleted_directory_leaves_no_second_server(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 10)
         before = only_server_of(embedded.directory)
         shutil.rmtree(embedded.directory)
@@ -218,7 +220,7 @@ class TestCarelessHands:
         wait_until(lambda: servers_of(embedded.directory) == [])
 
     @pytest.mark.parametrize("name", ["start.lock", "server.lock"])
-    def test_a_deleted_lock_leaves_the_server_in_peace(self, embedded: EmbeddedServer, name: str) -> None:
+    def test_a_deleted_lock_does_not_end_the_server(self, embedded: EmbeddedServer, name: str) -> None:
         embedded.ensure()
         (embedded.directory / name).unlink()
         assert embedded.start() is False

@@ -42,7 +42,7 @@ def hours(text: str) -> float:
     return float(number)
 
 
-def test_the_example_of_fairness_is_what_the_engine_does(queue: FairQueue) -> None:
+def test_the_engine_follows_the_example_of_fairness(queue: FairQueue) -> None:
     rows = table("fairness.md", "example")
     queue.user("beta").set_weight(2, now=NOW)
     push_many(queue, "acme", 9)
@@ -97,7 +97,7 @@ def unhurried(make_queue: MakeQueue) -> FairQueue:
     return make_queue(fair_by="tasks", starvation={"VERY_LOW": 0, "LOW": 0, "NORMAL": 0})
 
 
-def test_the_numbers_of_order_are_what_the_engine_does(unhurried: FairQueue) -> None:
+def test_the_engine_follows_the_example_of_order(unhurried: FairQueue) -> None:
     rows = table("order.md", "earned")
     now, expected = NOW + 100 * HOUR, []
     for name, waited, weight, earned, place in sorted(rows, key=lambda row: -hours(row[1])):

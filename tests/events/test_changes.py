@@ -333,7 +333,7 @@ class TestCombined:
         Order.objects.create(customer=acme)
         assert sorted(arrived(queue)) == [["acme"], ["its key"]]
 
-    def test_an_object_is_compared_with_what_the_column_holds(self, queue: FairQueue, work: Work) -> None:
+    def test_an_object_is_compared_with_its_stored_key(self, queue: FairQueue, work: Work) -> None:
         spain = Country.objects.create(pk=5, code="es")
         for path in ("country", "country_id", "country__id"):
             on_create(City, when=field_is(path, spain)).enqueue(work, path=path)

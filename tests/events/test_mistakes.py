@@ -110,7 +110,7 @@ def test_the_middleware_for_event_checks_removes_itself_if_there_is_no_mistake(
     assert "ModelEventCheckMiddleware" not in repr(made._middleware_chain)
 
 
-def test_an_event_whose_task_comes_later_is_no_mistake_any_more(queue: FairQueue) -> None:
+def test_an_event_with_a_later_task_is_no_mistake(queue: FairQueue) -> None:
     on_create(Order).enqueue("later", "pk")
     assert len(found("E020")) == 1
 

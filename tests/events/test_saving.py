@@ -102,7 +102,7 @@ class TestArguments:
         Order.objects.create(total=3)
         assert arrived(queue) == [[3]]
 
-    def test_a_text_that_is_no_path_is_a_value(self, queue: FairQueue, work: Work) -> None:
+    def test_an_argument_text_without_a_field_is_a_value(self, queue: FairQueue, work: Work) -> None:
         on_create(Order, user=Value("acme")).enqueue(work, "total", Value("total"), kind=Value(uuid.UUID(int=1)))
         on_create(Order, args=Value("one"))(work)
         on_create(Order, args=["pk", Value(None)])(work)

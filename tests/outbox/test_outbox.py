@@ -44,7 +44,7 @@ def down(server: Server, settings: Settings, redis: Redis) -> dict[str, Any]:
 
 
 class TestTransaction:
-    def test_a_row_is_written_and_gone_after_the_commit(self, queue: FairQueue) -> None:
+    def test_a_row_is_removed_after_the_commit(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = enqueue(1)
             (row,) = rows()

@@ -88,7 +88,7 @@ async def test_errors_of_an_async_worker_are_reported_to_sentry(sent: Sent) -> N
     await aclose_queues()
 
 
-def test_retry_and_discard_are_no_errors(sent: Sent) -> None:
+def test_retry_and_discard_are_not_reported(sent: Sent) -> None:
     @task(name="asks")
     def asks(what: str) -> None:
         raise Retry(60) if what == "retry" else Discard("no")

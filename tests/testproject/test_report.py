@@ -21,7 +21,7 @@ def test_waits_are_listed_by_user_with_the_largest_first() -> None:
     assert greedy.gain == pytest.approx(0.5)
 
 
-def test_first_come_first_served_would_not_have_begun_before_the_workers_did() -> None:
+def test_the_comparison_starts_with_the_workers() -> None:
     (late,) = waits_by_user([ServedTask("acme", 0.0, 3.0, 4.0), ServedTask("acme", 0.0, 4.0, 5.0)], slots=1)
     assert late.fair == late.fcfs == (3.0, 4.0)
 

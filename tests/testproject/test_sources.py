@@ -71,7 +71,7 @@ def test_a_file_is_read_in_its_own_encoding_or_somehow(tmp_path: Path, raw: byte
     assert read_source(tmp_path / "a.py") == text
 
 
-def test_the_standard_library_is_naturally_uneven() -> None:
+def test_the_standard_library_has_uneven_packages() -> None:
     sizes = [len(files) for files in packages(standard_library()).values()]
     assert len(sizes) > 20
     assert sizes[0] > 100

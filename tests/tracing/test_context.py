@@ -127,7 +127,7 @@ async def test_children_of_a_task_in_an_async_worker_have_its_trace(spawns: Any,
 
 
 @pytest.mark.parametrize(("parents", "whose"), [([PARENT, PARENT], PARENT), ([PARENT, OTHER], ""), ([PARENT, ""], "")])
-def test_a_batch_belongs_to_a_trace_if_all_do(batch: Any, parents: list[str], whose: str) -> None:
+def test_a_batch_has_the_trace_of_all_its_items(batch: Any, parents: list[str], whose: str) -> None:
     results = []
     for n, parent in enumerate(parents):
         with in_trace(Trace(parent)):

@@ -129,7 +129,7 @@ def test_a_trace_costs_no_server_command(queue: FairQueue, redis: Redis) -> None
     assert calls(traced()) == calls(made())
 
 
-def test_a_damaged_record_is_no_trace(queue: FairQueue, redis: Redis) -> None:
+def test_a_damaged_trace_record_is_ignored(queue: FairQueue, redis: Redis) -> None:
     task_id = queue.push(traced(), now=NOW).task_id
     redis.hset(Keys("fq", "default").task(task_id), "trace", b"\xff\x00 nonsense")
     lease = queue.pop("w", now=NOW)

@@ -82,7 +82,7 @@ def test_a_task_from_end_to_end(spans: Spans, note: Any) -> None:
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_the_trace_of_a_request_goes_on(spans: Spans, note: Any) -> None:
+def test_a_task_continues_its_request_s_trace(spans: Spans, note: Any) -> None:
     with in_trace(Trace(PARENT, "a=1")):
         result = note.enqueue()
     assert parent_of(spans.one(SEND)) == f"{TRACE_ID}-{SPAN_ID}"

@@ -177,7 +177,7 @@ def test_an_idle_worker_starts_a_pushed_task_and_reports_its_end(
         eventually(lambda task_id=task_id: queue.get_task(task_id).state is TaskState.FINISHED, 2)  # type: ignore[misc]
 
 
-def test_a_worker_that_is_stopped_gives_back_what_does_not_end(
+def test_a_stopped_worker_returns_unfinished_tasks(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]], in_thread: Callable[[Worker], threading.Thread]
 ) -> None:
     worker = Worker(concurrency=1, shutdown_timeout=0.2)
@@ -191,7 +191,7 @@ def test_a_worker_that_is_stopped_gives_back_what_does_not_end(
     queue.cancel(running)
 
 
-async def test_an_async_worker_that_is_stopped_gives_back_what_does_not_end(
+async def test_a_stopped_async_worker_returns_unfinished_tasks(
     queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     worker = AsyncWorker(concurrency=2, shutdown_timeout=0.2)
@@ -462,7 +462,7 @@ def test_an_async_worker_ended_by_a_task_returns_the_others(queue: FairQueue, pu
 
 @pytest.mark.parametrize("name", ["plain", "awaited"])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_failure_of_the_worker_itself_counts_as_a_delivery_and_no_retry(
+def test_a_worker_s_own_failure_uses_a_delivery_and_no_retry(
     queue: FairQueue,
     push: Push,
     tasks: dict[str, list[int]],

@@ -184,7 +184,7 @@ def test_no_connection_or_transaction_of_a_task_reaches_the_next(workers: Worker
     assert worker.log.count("a task left a transaction of database 'default' open") == 2
 
 
-def test_an_outcome_and_the_next_fetch_travel_together(workers: Workers) -> None:
+def test_an_outcome_and_the_next_fetch_are_one_call(workers: Workers) -> None:
     workers.queue.push_batch(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop") for _ in range(2000))
     workers.redis.config_resetstat()
     assert workers.start("--burst").wait() == 0

@@ -118,7 +118,7 @@ class Schedule:
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
-        """Return the task that it pushes.
+        """Return the task that the schedule pushes.
 
         ``task_id`` is the task's id, or None for a new one. ``run_time`` is the Unix time from which ``expires``
         counts; by default the task does not expire.

@@ -423,7 +423,7 @@ class JobLoop:
             slot.go_on()
 
     def _wake_slots(self) -> None:
-        """Leave the idle slots to their threads. With the lock."""
+        """Leave the idle slots to their threads. The caller holds the lock."""
         slots, self._idle_slots = self._idle_slots, []
         for slot in slots:
             slot.wake()

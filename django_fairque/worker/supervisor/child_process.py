@@ -196,7 +196,7 @@ class ChildProcess:
             self.send(Revoked(shard_index, list(leases[first : first + 100])))
 
     def report_separate_ends(self, shard_index: int, tokens: Sequence[int]) -> None:
-        """Send the tokens of its tasks that have ended in another process or were given back."""
+        """Send the child the tokens of its tasks that ended in a separate process or were returned to the queue."""
         for first in range(0, len(tokens), 1000):
             self.send(SeparateEnded(shard_index, list(tokens[first : first + 1000])))
 

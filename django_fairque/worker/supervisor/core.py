@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MEMORY_CHECK_SECONDS = 1.0
 """Seconds between two checks of the memory limit."""
 LOG_RETRY_SECONDS = 1.0
-"""Seconds for which sending captured log lines is repeated: a slot waits for it when its task has ended."""
+"""Seconds for which a slot tries to send captured log lines after the end of its task. The slot is busy meanwhile."""
 
 
 class Core:

@@ -81,7 +81,7 @@ def test_the_ready_probe_succeeds_while_shards_are_missing(queue: FairQueue, awa
 
 
 @pytest.mark.slow
-def test_alerts_are_not_cleared_by_a_part(queue: FairQueue, away: Away) -> None:
+def test_alerts_stay_while_a_shard_is_missing(queue: FairQueue, away: Away) -> None:
     alerts: list[MonitorAlert] = []
     monitor = StatsMonitor(queue, [AlertRule("depth", len(away.others))], alerts.append)
     assert [alert.state for alert in monitor.check()] == ["raised"]

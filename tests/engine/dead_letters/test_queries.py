@@ -30,7 +30,7 @@ def test_a_page_of_dead_letters_continues_at_its_cursor_after_entries_were_remov
     assert [letter.entry_id for letter in queue.dlq.letters(3, cursor).items] == entries[3:]
 
 
-def test_filters_leave_out_what_does_not_match(queue: FairQueue) -> None:
+def test_filters_select_matching_dead_letters(queue: FairQueue) -> None:
     bury(queue)
     other = bury(queue, user="v", at=NOW + 10)
     bury(queue, at=NOW + 20)

@@ -267,7 +267,7 @@ def test_blockers_of_several_tasks_are_read_together(queue: FairQueue, redis: Re
     redis.rename("elsewhere", "fq:{default:0}:task:a")
 
 
-def test_an_id_that_lives_again_leaves_its_earlier_run(queue: FairQueue) -> None:
+def test_a_reused_task_id_leaves_its_earlier_run(queue: FairQueue) -> None:
     for run in ("r1", "r2", "r2"):
         queue.push_graph([task(task_id="x")], run, now=NOW)
         queue.finish(pop(queue), now=NOW)

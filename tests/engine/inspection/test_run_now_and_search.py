@@ -94,7 +94,7 @@ class TestFind:
         assert ids(user_id="c") == []
         assert queue.find(Search(TaskState.SCHEDULED)).tasks == ()
 
-    def test_pages_meet_each_task_once_although_some_leave(self, queue: FairQueue) -> None:
+    def test_pages_list_each_task_once_as_some_leave(self, queue: FairQueue) -> None:
         ids = push_many(queue, "u", 30)
         first = queue.find(Search(TaskState.QUEUED), limit=10)
         assert [task.task_id for task in first.tasks] == ids[:10]

@@ -75,7 +75,7 @@ def test_logs_are_forgotten_with_their_task(queue: FairQueue, redis: Redis) -> N
     assert not redis.exists(KEY)
 
 
-def test_logs_of_a_task_that_is_gone_are_found_and_removed(queue: FairQueue, redis: Redis) -> None:
+def test_leftover_logs_of_a_removed_task_are_repaired(queue: FairQueue, redis: Redis) -> None:
     redis.hset(KEY, "1", "[]")
     assert [violation.detail for violation in queue.check_invariants()] == ["its task is gone"]
     queue.repair(now=NOW)
@@ -85,7 +85,7 @@ def test_logs_of_a_task_that_is_gone_are_found_and_removed(queue: FairQueue, red
 @pytest.mark.parametrize(
     "value", ["", "nonsense", "[]", '["w",1,0,[[1,2]]]', '["w",1,0,[[1e300,"INFO","a","b"]]]', "{}"]
 )
-def test_a_damaged_entry_is_left_out(queue: FairQueue, redis: Redis, value: str) -> None:
+def test_a_damaged_log_entry_is_skipped(queue: FairQueue, redis: Redis, value: str) -> None:
     push(queue)
     lease = pop(queue)
     queue.logs.record(lease, [line("one")], now=NOW)
@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_left_out(queue: FairQueue, redis: Redis, value: str)
     assert texts(queue) == [["one"]]
 
 
-def test_a_key_of_another_type_costs_its_own_lines_only(queue: FairQueue, redis: Redis) -> None:
+def test_a_key_of_another_type_hides_only_its_lines(queue: FairQueue, redis: Redis) -> None:
     push(queue)
     lease = pop(queue)
     redis.set(KEY, "damaged")

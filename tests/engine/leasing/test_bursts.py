@@ -75,7 +75,7 @@ by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
         pytest.param(3, 5000, False, marks=pytest.mark.slow),
     ],
 )
-def test_the_first_turns_of_a_burst_come_before_any_second(
+def test_every_user_of_a_burst_gets_a_turn_first(
     redis: Redis, fair_by: str, shards: int, size: int, in_bulk: bool
 ) -> None:
     queue = after_long_tasks(redis, fair_by, shards)
@@ -295,7 +295,7 @@ class TestItsPlace:
         assert redis.hget(P + "stats", "lead") == before
         assert [serve(queue) for _ in range(2)] == ["y", "z"]
 
-    def test_a_lease_given_back_takes_its_part_of_the_lead_back(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_released_lease_lowers_the_recorded_lead(self, queue: FairQueue, redis: Redis) -> None:
         before = float(redis.hget(P + "stats", "lead") or 0)
         lease = pop(queue)
         assert float(redis.hget(P + "stats", "lead") or 0) == pytest.approx(before + 1e6 / 5)

@@ -278,7 +278,7 @@ def test_a_worker_command_after_a_clock_step_replaces_the_former_one(queue: Fair
     assert sorted(commands_sent) == commands_sent
 
 
-def test_a_clock_of_the_far_future_that_damage_left_is_set_right(queue: FairQueue, redis: Redis) -> None:
+def test_a_damaged_clock_in_the_future_is_corrected(queue: FairQueue, redis: Redis) -> None:
     task_id = leased(queue, NOW)
     redis.hset(f"{P}stats", mapping={"revision": "", "clock": "1e400"})
     assert queue.sweep(now=NOW + 1).now == NOW + 1

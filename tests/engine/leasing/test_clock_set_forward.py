@@ -113,7 +113,7 @@ def test_the_shortest_lease_decides_what_a_clock_step_is(queue: FairQueue) -> No
     assert queue.get_task(short).state is TaskState.STARTED
 
 
-def test_the_lease_of_a_worker_that_left_counts_for_a_minute(queue: FairQueue) -> None:
+def test_a_departed_worker_s_lease_counts_for_a_minute(queue: FairQueue) -> None:
     now = time.time() - 20
     queue.heartbeat("one", {}, lease=2, now=now - 61)
     queue.heartbeat("other", {}, lease=60, now=now)
@@ -122,7 +122,7 @@ def test_the_lease_of_a_worker_that_left_counts_for_a_minute(queue: FairQueue) -
     assert queue.sweep().reaped == 1, "20 seconds are less than half of a lease of 60"
 
 
-def test_a_worker_that_was_gone_before_is_no_sign_of_a_step(queue: FairQueue) -> None:
+def test_a_worker_that_died_before_is_no_clock_step(queue: FairQueue) -> None:
     now = time.time() - 20
     task_id = worked(queue, now - 16)
     queue.sweep(now=now)

@@ -30,7 +30,7 @@ def test_a_task_goes_through_its_states(queue: FairQueue) -> None:
     assert lease.task.payload == {"n": 1}
 
 
-def test_a_lease_has_what_only_few_tasks_have(queue: FairQueue) -> None:
+def test_a_lease_contains_rare_task_options(queue: FairQueue) -> None:
     queue.push(task("a", task_id="x", run_id="r", expires_at=NOW + 1e6, execute_after=NOW + 5, timeout=7), now=NOW)
     first = pop(queue, NOW + 5)
     queue.fail(first, "x", delay=1, now=NOW + 6)
@@ -225,7 +225,7 @@ def test_the_pause_after_each_crash_grows_from_the_second_crash(
     assert queue.dlq.get(f"{task_id}~1").failure_type is FailureType.POISONED
 
 
-def test_a_task_that_was_given_back_unharmed_is_not_kept_waiting(queue: FairQueue) -> None:
+def test_a_task_returned_unstarted_is_ready_at_once(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     crashed(queue, pop(queue), NOW)
     for _ in range(5):

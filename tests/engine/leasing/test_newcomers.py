@@ -197,7 +197,7 @@ def test_newcomers_who_leave_unserved_delay_no_other_user(queue: FairQueue) -> N
     assert [lease.user_id for lease in queue.pop_batch(1, "w", now=NOW)] == ["new"]
 
 
-def test_a_list_does_not_count_its_newcomers(queue: FairQueue) -> None:
+def test_a_list_of_users_does_not_count_newcomers(queue: FairQueue) -> None:
     """What a list serves costs nobody a turn, newcomers neither."""
     for user in ("a", "b"):
         queue.push_batch([task(user) for _ in range(20)], now=NOW)
@@ -209,7 +209,7 @@ def test_a_list_does_not_count_its_newcomers(queue: FairQueue) -> None:
     assert [lease.user_id for lease in queue.pop_batch(1, "w", now=NOW)] == ["new"]
 
 
-def test_the_sum_of_the_weights_is_checked_and_repaired(queue: FairQueue, redis: Redis) -> None:
+def test_the_sum_of_user_weights_is_repaired(queue: FairQueue, redis: Redis) -> None:
     queue.user("member").set_organization("organization", now=NOW)
     for user in ("a", "b", "member"):
         queue.push_batch([task(user) for _ in range(3)], now=NOW)

@@ -91,7 +91,7 @@ def test_outcomes_and_the_next_fetch_are_sent_in_one_call(queue: FairQueue, redi
     assert settled.look_at == NOW + 5
 
 
-def test_an_outcome_without_a_delay_waits_as_a_failure_does(queue: FairQueue) -> None:
+def test_a_retry_without_a_delay_waits_like_a_failure(queue: FairQueue) -> None:
     task_id = push_many(queue, "a", 1)[0]
     now = NOW
     for delay in (1, 2, 4):
@@ -123,7 +123,7 @@ def test_an_invalid_delay_of_an_outcome_is_refused(queue: FairQueue, delay: Any)
         Outcome.fail(pop(queue), "no", delay=delay)
 
 
-def test_a_text_is_no_delay_of_a_failure_that_is_reported_alone(queue: FairQueue) -> None:
+def test_a_single_failure_refuses_text_as_its_delay(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     lease = pop(queue)
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds"):

@@ -52,7 +52,7 @@ def test_a_turn_has_the_tasks_that_take_a_millisecond_together(queue: FairQueue,
     assert [user for user, _ in whole[::2]] == [whole[0][0]] * len(whole[::2])
 
 
-def test_tasks_that_ran_in_a_batch_and_are_tried_again_run_by_themselves(queue: FairQueue) -> None:
+def test_retries_of_tasks_from_a_large_turn_run_singly(queue: FairQueue) -> None:
     run(queue, "a", SHORT)
     queue.push_batch([task("a", name="batch") for _ in range(3)], now=NOW)
     batch = queue.settle([], 1, worker="w", batches={"batch": 3}, now=NOW).leases

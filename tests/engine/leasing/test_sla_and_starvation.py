@@ -76,7 +76,7 @@ def test_the_sla_of_the_task_or_of_its_user_counts(
     assert queue.user("u").stats().sla == users
 
 
-def test_the_scan_touches_those_at_risk_only(queue: FairQueue, redis: Redis) -> None:
+def test_the_sla_scan_reads_only_tasks_at_risk(queue: FairQueue, redis: Redis) -> None:
     queue.push_batch([task(f"u{i % 50}", 1) for i in range(10_000)], now=NOW)
     queue.push_batch([task("u1", 1, sla=60) for _ in range(5)], now=NOW)
     queue.sweep(now=NOW)
@@ -155,7 +155,7 @@ def test_no_task_is_promoted_when_promotion_is_switched_off(make_queue: MakeQueu
     assert queue.get_task(task_id).priority is Priority.LOW
 
 
-def test_alerts_are_handed_out_once_and_again_only_to_the_same_call(queue: FairQueue, redis: Redis) -> None:
+def test_alerts_are_returned_once_except_to_a_repeated_call(queue: FairQueue, redis: Redis) -> None:
     from django_fairque.engine.statistics import health as alerts
 
     queue.push_batch([task(sla=10) for _ in range(3)], now=NOW)

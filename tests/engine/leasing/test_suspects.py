@@ -61,7 +61,7 @@ def test_a_suspect_whose_process_survives_its_run_is_cleared(queue: FairQueue, h
     assert not pop(queue, NOW + 1).is_suspect
 
 
-def test_a_suspect_that_is_given_back_stays_a_suspect(queue: FairQueue) -> None:
+def test_a_released_suspect_stays_a_suspect(queue: FairQueue) -> None:
     queue.push(task(), now=NOW)
     crash(queue)
     queue.release(pop(queue), now=NOW)

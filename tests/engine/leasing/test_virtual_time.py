@@ -26,7 +26,7 @@ def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("slowest", [0.1, 300.0])
-def test_a_wrong_guess_for_several_tasks_is_no_head_start(make_queue: MakeQueue, slowest: float) -> None:
+def test_wrong_run_time_guesses_give_no_head_start(make_queue: MakeQueue, slowest: float) -> None:
     queue = make_queue(fair_by="time")
     queue.push_batch([task("alone") for _ in range(2000)], now=NOW)
     for took in [0.1] * 20 + [slowest]:
@@ -37,7 +37,7 @@ def test_a_wrong_guess_for_several_tasks_is_no_head_start(make_queue: MakeQueue,
     assert abs(got["alone"] - got["newcomer"]) <= 32
 
 
-def test_a_released_task_is_no_head_start(make_queue: MakeQueue) -> None:
+def test_a_released_task_gives_no_head_start(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     queue.push_batch([task("alone") for _ in range(200)], now=NOW)
     queue.settle([Outcome.release(lease) for lease in queue.pop_batch(100, "w", now=NOW)], now=NOW + 1)

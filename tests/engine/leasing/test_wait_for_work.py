@@ -65,7 +65,7 @@ def kill_the_one_that_waits(redis: Redis) -> None:
     redis.client_kill_filter(_id=client)
 
 
-def test_a_wait_for_work_returns_the_tasks_that_were_pushed_meanwhile(known: FairQueue) -> None:
+def test_a_wait_for_work_returns_newly_pushed_tasks(known: FairQueue) -> None:
     wait = wait_with_fetch(known)
     known.push(task(task_id="t"), now=NOW)
     woken, settled = wait.end()

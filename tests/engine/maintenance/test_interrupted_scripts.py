@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize("registry", ["finished", "failed", "canceled"])
-def test_a_live_task_is_never_forgotten(queue: FairQueue, redis: Redis, registry: str) -> None:
+def test_an_interrupted_script_loses_no_live_task(queue: FairQueue, redis: Redis, registry: str) -> None:
     """It was requeued, or its id lives again, and is still in the registry of its end."""
     (task_id,) = push_many(queue, "ann", 1)
     redis.zadd(f"{P}state:{registry}", {task_id: 1})

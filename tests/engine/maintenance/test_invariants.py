@@ -125,7 +125,7 @@ def test_the_invariant_check_ignores_keys_of_other_queues(queue: FairQueue, redi
     assert queue.check_invariants() == []
 
 
-def test_a_key_of_another_type_is_named_and_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
+def test_a_key_of_another_type_is_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
     redis.set(f"{P}ring", "squatter")
     (repair,) = [repair for repair in queue.repair(now=NOW) if repair.violation.invariant == "type"]
     assert not repair.is_fixed

@@ -227,7 +227,7 @@ class TestDue:
         queue.settle([Outcome.fail(lease, "down", delay=1) for lease in mine], worker="w", now=NOW + 0.5)
         assert pops_until(queue, "b", NOW + 2) <= 2
 
-    def test_users_with_more_than_a_slice_take_turns(self, queue: FairQueue) -> None:
+    def test_users_with_many_due_tasks_take_turns(self, queue: FairQueue) -> None:
         """More users than one slice has tasks: each sweep serves those that were not served by the one before."""
         users = [f"u{i}" for i in range(3 * SLICE)]
         for user in users:

@@ -106,7 +106,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", [*DIFFERENT.values(), *MORE.values()], ids=[*DIFFERENT, *MORE])
-def test_a_task_comes_back_from_its_record(options: dict[str, Any]) -> None:
+def test_a_task_can_be_read_from_its_record(options: dict[str, Any]) -> None:
     given = task("ann", **options)
     again = Task.from_redis_dict(given.to_redis_dict())
     assert again == given
@@ -130,7 +130,7 @@ def test_a_task_read_from_the_queue_can_be_stored_again(queue: FairQueue, redis:
         assert Task.from_redis_dict(read.to_redis_dict()) == read
 
 
-def test_a_task_comes_from_a_pop_s_reply() -> None:
+def test_a_task_can_be_read_from_a_pop() -> None:
     fields = {"id": b"i", "user": b"ann", "name": b"mail", "priority": b"6", "payload": b'{"a":1}', "token": b"3"}
     found = Task.from_lua_result([fields.get(name, b"") for name in LEASE_FIELDS])
     assert (found.task_id, found.user_id, found.payload, found.state) == ("i", "ann", {"a": 1}, TaskState.STARTED)

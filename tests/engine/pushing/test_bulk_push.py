@@ -121,7 +121,7 @@ def test_a_bulk_push_writes_the_same_as_a_push_of_each_task(redis: Redis, make_q
 
 
 @pytest.mark.parametrize("same", [{"task_id": "same"}, {"unique_key": "same", "unique_for": 60}])
-def test_the_first_of_two_pushes_of_the_same_work_counts(small: FairQueue, same: dict[str, Any]) -> None:
+def test_the_first_of_two_equal_unique_tasks_counts(small: FairQueue, same: dict[str, Any]) -> None:
     many = [task("much") for _ in range(30)]
     tasks = [*many, task("much", payload=1, **same), task("one"), task("much", payload=2, **same)]
     results = small.push_batch(tasks, now=NOW)

@@ -120,7 +120,7 @@ def test_a_task_is_read_and_leased_with_the_fields_that_were_pushed(
 
 
 @pytest.mark.parametrize("size", [0, 1, 900, *range(970, 1030, 5), 1100, 5000, 200_000])
-def test_a_payload_of_any_size_is_handed_out_whole(queue: FairQueue, size: int) -> None:
+def test_a_payload_of_any_size_is_leased_whole(queue: FairQueue, size: int) -> None:
     queue.push(task(payload="x" * size), now=NOW)
     lease = pop(queue)
     assert lease.payload == "x" * size
@@ -202,7 +202,7 @@ def test_a_repair_removes_tasks_of_which_a_key_is_lost(
     assert sorted(lease.task_id for lease in leases) == ["it", "other"][not is_whole :]
 
 
-def test_a_priority_that_changes_during_the_wait_counts(queue: FairQueue) -> None:
+def test_a_changed_priority_of_a_waiting_task_counts(queue: FairQueue) -> None:
     """Here its priority, as it is starving."""
     (task_id,) = push_many(queue, "u", 1, priority=1, name="n")
     queue.sweep(now=NOW + 40 * 86_400)

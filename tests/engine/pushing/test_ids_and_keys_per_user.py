@@ -134,7 +134,7 @@ def test_calls_put_a_task_off_for_the_maximum_wait(queue: FairQueue, given: dict
     "given",
     [{"debounce_max_wait": 9}, {"debounce": 10, "debounce_max_wait": 9.9}, {"debounce": 1, "debounce_max_wait": "x"}],
 )
-def test_a_maximum_wait_that_can_not_be(given: dict[str, Any]) -> None:
+def test_an_invalid_maximum_wait_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(TaskValidationError, match="debounce_max_wait"):
         task("a", unique_key="k", **given)
 

@@ -144,14 +144,14 @@ def test_wrong_arguments_send_nothing_to_the_server(queue: FairQueue, redis: Red
     assert commands(redis, all_of_them) == 0
 
 
-def test_a_single_lease_is_no_list_of_leases(queue: FairQueue, lease: Lease) -> None:
+def test_a_lease_in_place_of_a_list_is_refused(queue: FairQueue, lease: Lease) -> None:
     with pytest.raises(TaskValidationError, match=r"a list of leases, got a single one: put it into a list, \[lease\]"):
         queue.renew(lease)  # type: ignore[arg-type]
     assert queue.renew([lease], now=NOW) == [True]
     assert queue.renew((lease for _ in range(1)), now=NOW) == [True]  # type: ignore[arg-type]
 
 
-def test_a_single_outcome_is_no_list_of_outcomes(queue: FairQueue, lease: Lease) -> None:
+def test_an_outcome_in_place_of_a_list_is_refused(queue: FairQueue, lease: Lease) -> None:
     done = Outcome.finish(lease)
     with pytest.raises(TaskValidationError, match=r"got a single one: put it into a list, \[outcome\]"):
         queue.settle(done)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def test_data_of_another_version_is_refused_by_new_and_old_processes(redis: Redi
     assert working.pop("w") is not None
 
 
-def test_a_shard_of_another_version_is_found(redis: Redis) -> None:
+def test_a_shard_of_another_version_is_reported(redis: Redis) -> None:
     queue = FairQueue(redis, "q", QueueConfig(shards=3))
     queue.push_batch([task(f"u{number}") for number in range(20)])
     redis.hset("fq:{q:2}:stats", mapping={"format": FORMAT + 1, "revision": ""})

@@ -57,7 +57,7 @@ def test_a_restarting_worker_of_an_old_version_changes_no_schedules(queue: FairQ
     assert names(queue) == ["b", "c"]
 
 
-def test_a_rollback_counts_when_the_last_worker_of_the_newer_version_is_gone(queue: FairQueue) -> None:
+def test_a_rollback_counts_after_the_last_newer_worker_has_left(queue: FairQueue) -> None:
     old, new = Code(queue, "1", a=60), Code(queue, "2", b=60)
     assert old.run(0)
     assert new.run(10, worker="n1")
@@ -79,7 +79,7 @@ def test_a_rollback_counts_when_the_newer_workers_have_crashed(queue: FairQueue)
     assert [old.run(at, "renew") for at in range(5, 40, 5)] == [False] * 6 + [True]
 
 
-def test_the_newest_of_the_versions_that_are_left_counts(queue: FairQueue) -> None:
+def test_the_newest_version_with_workers_counts(queue: FairQueue) -> None:
     first, second, third = (Code(queue, str(number), **{f"s{number}": 60}) for number in (1, 2, 3))
     for number, code in enumerate((first, second, third)):
         assert code.run(number)
@@ -125,7 +125,7 @@ def test_a_slow_worker_of_an_older_version_changes_no_schedules(queue: FairQueue
     assert names(queue) == ["b"]
 
 
-def test_a_rollback_restores_what_an_operator_had_changed(queue: FairQueue) -> None:
+def test_a_rollback_restores_changes_of_an_operator(queue: FairQueue) -> None:
     old, new = Code(queue, "1", a=60, b=60, c=60), Code(queue, "2", b=90)
     old.run(0)
     assert len(queue.schedules.fire_due(now=NOW + 60)) == 3
@@ -172,7 +172,7 @@ def test_records_of_declared_schedules_are_bounded(queue: FairQueue, redis: Redi
 
 
 @pytest.mark.parametrize("record", [b"", b"x", b"[1]", b'[1,"{",null]', b'["x","{}",null]'])
-def test_a_damaged_kept_schedule_counts_as_absent(make_queue: MakeQueue, redis: Redis, record: bytes) -> None:
+def test_a_damaged_stored_schedule_is_ignored(make_queue: MakeQueue, redis: Redis, record: bytes) -> None:
     queue = make_queue()
     redis.hset(P + "schedules:retired", "a", record)
     assert Code(queue, "1", a=60).run(0)

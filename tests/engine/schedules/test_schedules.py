@@ -177,7 +177,7 @@ class TestFiring:
         assert schedule.last is not None
         assert (schedule.last.run_time, schedule.last.task_id) == (NOW + 60, fired.task_id)
 
-    def test_an_expiry_counts_from_the_instant(self, queue: FairQueue) -> None:
+    def test_an_expiry_counts_from_the_run_time(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=60, expires=90, now=NOW)
         queue.schedules.disable("s", now=NOW)
         queue.schedules.enable("s", now=NOW)

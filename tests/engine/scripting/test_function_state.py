@@ -110,7 +110,7 @@ def test_the_counters_of_two_queues_stay_separate(redis: Redis) -> None:
 USER = "fq:{default:0}:user:a"
 
 
-def test_functions_and_scripts_that_take_turns_see_what_the_other_has_written(redis: Redis) -> None:
+def test_functions_and_scripts_see_each_other_s_writes(redis: Redis) -> None:
     functions, scripts = FairQueue(redis), FairQueue(redis)
     scripts._transport.as_functions = False
     for number in range(4):
@@ -132,7 +132,7 @@ def test_a_user_s_record_is_read_again_after_another_function_s_failed_write(que
     assert redis.hget(USER, "version") == b"3"
 
 
-def test_a_users_record_that_is_gone_is_not_brought_back(queue: FairQueue, redis: Redis) -> None:
+def test_a_deleted_user_record_is_not_restored(queue: FairQueue, redis: Redis) -> None:
     queue.push(task("a"), now=NOW)
     redis.flushdb()
     queue.push(task("a"), now=NOW)

@@ -142,7 +142,7 @@ class TestBesideAUserOfLongTasks:
     """Its shard's virtual time stands still while the others', and their users, go on."""
 
     @pytest.mark.parametrize("passed", [0, 400])
-    def test_a_newcomer_is_next_and_gets_its_share_and_no_more(self, site: Site, passed: int) -> None:
+    def test_a_newcomer_is_next_and_gets_only_its_share(self, site: Site, passed: int) -> None:
         for _ in range(passed):
             site.run_one()
         site.push(NEIGHBORS_OF_A[0], 300)
@@ -153,7 +153,7 @@ class TestBesideAUserOfLongTasks:
         shares = [site.got[user] for user in (NEIGHBORS_OF_A[0], *ELSEWHERE)]
         assert max(shares) - min(shares) <= 2
 
-    def test_a_returning_user_is_not_owed_its_unused_share(self, site: Site) -> None:
+    def test_a_returning_user_gets_no_unused_share(self, site: Site) -> None:
         """It was a little ahead of its shard's virtual time, which has not moved since."""
         back = NEIGHBORS_OF_A[0]
         site.push(back, 3)
@@ -213,7 +213,7 @@ def test_two_users_with_work_on_any_shards_differ_by_at_most_a_task(
         assert max(seen) - min(seen) <= bound + 1e-6, (a, b)
 
 
-def test_a_shard_that_was_away_is_not_owed_its_absence() -> None:
+def test_a_returning_shard_gets_no_missed_turns() -> None:
     turns = FairShardOrder(2)
     turns.record_served_tasks(0, 0.0, 1.0, 1)
     turns.record_served_tasks(1, 0.0, 1.0, 1)

@@ -70,7 +70,7 @@ class TestGraphs:
         assert sorted(finish_all(queue)[:2]) == sorted([TWO, THREE])
         assert queue.get_task(last.task_id).state is TaskState.FINISHED
 
-    def test_a_graph_of_which_a_part_is_refused_is_not_pushed(self, queue: FairQueue) -> None:
+    def test_a_graph_with_a_refused_part_is_not_pushed(self, queue: FairQueue) -> None:
         queue.user(TWO).set_max_backlog(1, now=NOW)
         with pytest.raises(BacklogFullError, match="nothing of this graph was accepted"):
             queue.push_graph(self.chain(), now=NOW)

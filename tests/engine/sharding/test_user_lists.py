@@ -81,7 +81,7 @@ class TestThoseOfAList:
         counts = Counter(served(queue, 80, [ONE, TWO], []))
         assert abs(counts[ONE] - 60) <= 3
 
-    def test_a_newcomer_is_not_owed_its_absence(self, queue: FairQueue) -> None:
+    def test_a_newcomer_gets_no_missed_turns(self, queue: FairQueue) -> None:
         push(queue, [ONE], 300)
         served(queue, 200, [ONE, TWO], [])
         push(queue, [TWO], 100)

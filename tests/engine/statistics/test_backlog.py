@@ -101,7 +101,7 @@ def test_hours_without_a_worker_have_no_sample(queue: FairQueue) -> None:
     assert [span.ready for span in spans] == [1, 2, None, None, None, 3, None]
 
 
-def test_a_damaged_record_of_an_hour_costs_only_itself(queue: FairQueue, redis: Redis) -> None:
+def test_a_damaged_hour_hides_no_other_hour(queue: FairQueue, redis: Redis) -> None:
     now = time.time() // 3600 * 3600 - 7200
     queue.push(task("a"), now=now)
     queue.sweep(now=now + 1)
@@ -157,7 +157,7 @@ def test_a_trend_follows_from_a_sample_that_is_neither_too_young_nor_too_old(
     assert backlog_trend(samples, 1000, ready, per_second) == trend
 
 
-def test_the_time_left_follows_from_the_rate_that_is_named() -> None:
+def test_the_remaining_time_follows_from_the_rate() -> None:
     trend = backlog_trend([(400, 12_600)], 1000, 3600, per_second=33)
     assert trend is not None
     assert trend_words(trend) == "done in about 4 min at 15 tasks/s", (

@@ -49,7 +49,7 @@ def test_a_rolling_deployment_is_recorded_once(queue: FairQueue) -> None:
     assert deployed(queue) == [("old", 0), ("new", 10)]
 
 
-def test_a_version_that_comes_back_is_deployed_again(queue: FairQueue) -> None:
+def test_a_version_that_returns_is_deployed_again(queue: FairQueue) -> None:
     for version, at in (("old", 0), ("new", 10), ("new", 50), ("old", 59)):
         beat(queue, version, at)
     assert deployed(queue) == [("old", 0), ("new", 10)]
@@ -92,14 +92,14 @@ def test_the_records_of_deployments_are_bounded(queue: FairQueue, redis: Redis) 
 @pytest.mark.parametrize(
     "entry", [b"", b"x", b"12", b"-1 a", b"1e9 a", b"9" * 30 + b" a", b"\xff \xff", "²³ a".encode()]
 )
-def test_a_damaged_entry_counts_as_absent(queue: FairQueue, redis: Redis, entry: bytes) -> None:
+def test_a_damaged_deployment_record_is_ignored(queue: FairQueue, redis: Redis, entry: bytes) -> None:
     redis.rpush(P + "deployments", entry)
     beat(queue, "abc")
     assert deployed(queue) == [("abc", 0)]
 
 
 @pytest.mark.parametrize("name", ["deployments", "code_versions"])
-def test_a_key_of_another_type_costs_only_the_deployments(queue: FairQueue, redis: Redis, name: str) -> None:
+def test_a_key_of_another_type_hides_only_deployments(queue: FairQueue, redis: Redis, name: str) -> None:
     redis.set(P + name, "damaged")
     beat(queue, "abc")
     beat(queue, "abc", 100)

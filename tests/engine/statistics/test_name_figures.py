@@ -82,7 +82,7 @@ def test_scheduled_tasks_are_counted_by_name_from_a_sample(queue: FairQueue, red
     assert commands(redis, lambda: queue.task_names(24)) <= 340 + 200  # the heads of those that failed
 
 
-def test_a_user_of_hostile_names_harms_no_other(queue: FairQueue, redis: Redis) -> None:
+def test_hostile_task_names_do_not_affect_others(queue: FairQueue, redis: Redis) -> None:
     names = ["a:b", "run:1", "\x00\n", "é" * 50, "{x}", "names"]
     queue.record_task_names({name: attempts(1, took=1) for name in names})
     assert sorted(figures.name for figures in queue.task_names()) == sorted(names)

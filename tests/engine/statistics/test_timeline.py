@@ -72,7 +72,7 @@ def test_the_users_with_most_waiting_tasks_come_first(queue: FairQueue, redis: R
         queue.busiest_users(0)
 
 
-def test_a_purge_cancels_what_waits_in_slices(queue: FairQueue) -> None:
+def test_a_purge_cancels_waiting_tasks_in_slices(queue: FairQueue) -> None:
     push_many(queue, "a", 700)
     push_many(queue, "b", 30, execute_after=NOW + 600)
     queue.push_graph([task("c", task_id="c1"), task("d", task_id="c2", depends_on=["c1"])], now=NOW)

@@ -93,7 +93,7 @@ def test_a_sample_costs_the_same_with_any_number_of_users(queue: FairQueue, redi
 @pytest.mark.parametrize(
     "value", ["", "x", "[]", "[1, 2, 3]", '[1, 2, {"a": 1}]', '[1, 2, {"\\ud800": [1, 2]}]', "1e999"]
 )
-def test_a_damaged_record_counts_as_absent(queue: FairQueue, redis: Redis, value: str) -> None:
+def test_a_damaged_wait_record_is_ignored(queue: FairQueue, redis: Redis, value: str) -> None:
     now = time.time()
     redis.hset(WAITS, str(int(now) // HALF_HOUR % 50), value)
     assert queue.wait_history().users == []
@@ -102,7 +102,7 @@ def test_a_damaged_record_counts_as_absent(queue: FairQueue, redis: Redis, value
     assert [user.user_id for user in queue.wait_history().users] == ["ann"]
 
 
-def test_a_key_of_another_type_costs_only_the_history(queue: FairQueue, redis: Redis) -> None:
+def test_a_key_of_another_type_hides_only_history(queue: FairQueue, redis: Redis) -> None:
     redis.set(WAITS, "damaged")
     queue.push(task("ann"), now=time.time() - 100)
     queue.sweep()

@@ -136,7 +136,7 @@ def test_the_outcome_of_an_earlier_run_does_not_affect_the_present_run(queue: Fa
     assert queue.get_task("x").state is TaskState.FINISHED
 
 
-def test_a_chosen_id_is_a_duplicate_while_its_task_lives(queue: FairQueue) -> None:
+def test_a_chosen_id_is_a_duplicate_until_it_ends(queue: FairQueue) -> None:
     assert queue.push(task("a", task_id="x", payload=1), now=NOW).accepted
     assert queue.push(task("a", task_id="x", payload=2), now=NOW).duplicate
     assert queue.push_batch([task("a", task_id="y"), task("a", task_id="y")], now=NOW)[1].duplicate

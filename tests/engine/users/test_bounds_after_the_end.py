@@ -80,7 +80,7 @@ def test_one_call_may_store_more_results_than_the_limit_allows(make_queue: MakeQ
     assert queue.get_stats().totals["results_removed"] == 5
 
 
-def test_room_comes_back_when_results_are_forgotten(make_queue: MakeQueue, redis: Redis) -> None:
+def test_removed_results_free_room_for_new_ones(make_queue: MakeQueue, redis: Redis) -> None:
     queue = make_queue(max_result_bytes=4000, result_ttl=100)
     ids = [finish(queue, "a", 0), finish(queue, "a", 50)]
     queue.sweep(now=NOW + 101)
@@ -135,7 +135,7 @@ def test_a_dead_letter_without_its_payload_needs_a_new_one_to_be_requeued(make_q
     assert queue.dlq.requeue_all(now=NOW + 5) == 2
 
 
-def test_requeuing_all_leaves_those_without_a_payload(make_queue: MakeQueue) -> None:
+def test_requeuing_all_skips_dead_letters_without_payload(make_queue: MakeQueue) -> None:
     queue = make_queue(max_dead_letters=1)
     ids = [fail(queue, "a", at, payload="p" * 5000) for at in range(3)]
     assert queue.dlq.requeue_all(now=NOW + 5) == 1

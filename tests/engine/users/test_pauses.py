@@ -150,7 +150,7 @@ class TestWithARate:
         assert queue.pop("w", now=NOW + starts) is not None
         assert queue.check_invariants() == []
 
-    def test_the_end_stays_when_the_rate_goes(self, queue: FairQueue) -> None:
+    def test_a_pause_keeps_its_end_without_a_rate(self, queue: FairQueue) -> None:
         queue.user("ann").pause(until=NOW + 90, now=NOW + 1)
         queue.user("ann").set_rate(None, now=NOW + 2)
         assert queue.check_invariants() == []
@@ -158,7 +158,7 @@ class TestWithARate:
         assert queue.pop("w", now=NOW + 89) is None
         assert queue.pop("w", now=NOW + 90) is not None
 
-    def test_the_end_stays_when_a_task_is_given_back(self, queue: FairQueue) -> None:
+    def test_a_pause_keeps_its_end_after_a_release(self, queue: FairQueue) -> None:
         (lease,) = queue.tasks("started").items
         queue.user("ann").pause(until=NOW + 30, now=NOW + 1)
         queue.release_worker("w", now=NOW + 2)

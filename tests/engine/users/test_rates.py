@@ -54,7 +54,7 @@ def test_a_change_of_a_rate_keeps_the_used_tokens(queue: FairQueue) -> None:
     assert started(queue, NOW + 0.7) == 2
 
 
-def test_a_smaller_burst_waits_for_what_is_in_use(queue: FairQueue) -> None:
+def test_a_smaller_burst_waits_for_used_tokens(queue: FairQueue) -> None:
     push(queue, 100)
     queue.user("a").set_rate("1/s", burst=20, now=NOW)
     assert started(queue, NOW) == 20

@@ -169,7 +169,7 @@ class TestNoisyAndQuiet:
         assert [user.user_id for user in queue.fairness().late_users] == ["quiet", "newer"]
         assert queue.fairness().oldest_quiet_wait_seconds == pytest.approx(59)
 
-    def test_a_user_who_has_had_its_share_is_not_late(self, queue: FairQueue) -> None:
+    def test_a_user_with_its_full_share_is_not_late(self, queue: FairQueue) -> None:
         run(queue, "steady", 300)
         push(queue, "steady", 2, at=1)
         push(queue, "other", 2, at=1)

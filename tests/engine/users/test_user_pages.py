@@ -40,7 +40,7 @@ def test_a_page_of_users_of_an_empty_queue_is_empty(queue: FairQueue) -> None:
     assert queue.users("0:5", busy_first=True).cursor is None
 
 
-def test_a_page_costs_the_same_whatever_the_queue_holds(queue: FairQueue, redis: Redis) -> None:
+def test_a_page_costs_the_same_for_any_queue_size(queue: FairQueue, redis: Redis) -> None:
     queue.push_batch([task(f"u{n}") for n in range(500)], now=NOW)
     assert commands(redis, lambda: queue.users(limit=100, busy_first=True)) == 3
 
@@ -72,7 +72,7 @@ def test_the_figures_of_many_are_those_of_each(mixed: FairQueue) -> None:
     assert mixed.user_stats([]) == []
 
 
-def test_users_are_found_by_how_their_ids_begin(queue: FairQueue, redis: Redis) -> None:
+def test_users_are_found_by_the_start_of_an_id(queue: FairQueue, redis: Redis) -> None:
     names = [f"u{n:03}" for n in range(200)]
     queue.push_batch([task(name) for name in [*names, "a", "u", "v", "é", "日本"]], now=NOW)
     for name in ("u05 idle", "idle", "u05 idler"):

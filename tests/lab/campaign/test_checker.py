@@ -39,12 +39,12 @@ def verdict(
     return [line.split(":")[0] for line in judge(pushes, runs_of(effects), tasks, attempts).violations]
 
 
-def test_a_task_that_ran_once_is_fine() -> None:
+def test_a_task_that_ran_once_is_no_violation() -> None:
     assert verdict(start(1), end(1), tasks=ended()) == []
 
 
 @pytest.mark.parametrize("reason", ["crashed", "lease_ended", "released", "failed", "requeued"])
-def test_a_second_start_with_a_reason_is_fine(reason: str) -> None:
+def test_a_second_start_with_a_reason_is_allowed(reason: str) -> None:
     assert verdict(start(1), start(2), end(2), tasks=ended(2), history=(reason,)) == []
 
 

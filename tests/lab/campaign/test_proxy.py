@@ -73,7 +73,7 @@ class Treacherous(Proxy):
         return DROP
 
 
-def test_a_refusal_after_a_lost_reply_is_no_definite_no(server: Server) -> None:
+def test_a_refusal_after_a_lost_reply_is_in_doubt(server: Server) -> None:
     proxy = Treacherous(f"{server.directory}/p.sock", server.socket)
     proxy.server = server
     with through(proxy, server, 1) as client:

@@ -16,7 +16,7 @@ from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, pop, push_many, task
 
 
-def test_a_task_of_tomorrow_is_handed_out_once_though_leases_are_short(queue: FairQueue) -> None:
+def test_a_task_of_tomorrow_is_leased_once_with_short_leases(queue: FairQueue) -> None:
     """19, 21, 22: delayed tasks lay in workers' memory, unacknowledged, and were handed to every worker."""
     (task_id,) = push_many(queue, "u", 1, execute_after=NOW + 86_400)
     for hour in range(24):
@@ -36,7 +36,7 @@ def test_canceling_an_unknown_id_does_not_cancel_a_later_task_with_that_id(queue
     queue.finish(lease, now=NOW + 2)
 
 
-def test_an_id_is_free_when_its_task_has_ended_though_its_result_is_kept(queue: FairQueue) -> None:
+def test_an_id_is_free_after_its_task_although_a_result_is_kept(queue: FairQueue) -> None:
     """63: no new task of an id while the old one's result was kept."""
     for number in range(2):
         assert queue.push(task(task_id="nightly"), now=NOW + number).status == "accepted"
@@ -56,7 +56,7 @@ def test_a_unique_task_whose_worker_died_runs_again_and_frees_its_key(queue: Fai
     assert queue.push(task(unique_key="k", unique_for=100), now=NOW + 100).accepted
 
 
-def test_listing_goes_on_while_tasks_are_forgotten(queue: FairQueue) -> None:
+def test_lists_continue_while_tasks_are_removed(queue: FairQueue) -> None:
     """64: one record that expired between two reads made the whole listing fail."""
     ids = push_many(queue, "u", 20)
     for lease in queue.pop_batch(20, "w", now=NOW):
@@ -149,7 +149,7 @@ def test_a_leased_task_is_taken_back_after_its_server_was_killed(make_server: Ma
         assert len(ids) == 5
 
 
-def test_a_queue_without_tasks_takes_no_room(queue: FairQueue, redis: Redis) -> None:
+def test_an_empty_queue_leaves_no_keys(queue: FairQueue, redis: Redis) -> None:
     """111, 113: heartbeats, buffers and records of what is long gone stayed on the server."""
     push_many(queue, "u", 300)
     for number in range(3):

@@ -56,7 +56,7 @@ def test_hostile_tasks_fail_without_affecting_others(workers: Workers) -> None:
     assert worker.stop() == 0
 
 
-def test_coroutines_go_on_if_logging_raises_at_a_slow_callback(workers: Workers) -> None:
+def test_coroutines_continue_if_logging_raises(workers: Workers) -> None:
     """In its debug mode, asyncio logs a callback that takes more than 0.1 s."""
     worker = workers.start(
         *("--processes", "1", "--concurrency", "4"), TEST_HOSTILE_LOGGING="1", PYTHONASYNCIODEBUG="1"

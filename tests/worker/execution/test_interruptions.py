@@ -41,7 +41,7 @@ def busy(guard: Guard, steps: int) -> str:
     return run_guarded(guard, time.monotonic(), 1e6, body, lambda _: "beside")
 
 
-def test_an_interruption_never_leaves_the_task(hasty: None) -> None:
+def test_an_interruption_stays_inside_its_task(hasty: None) -> None:
     guard, ended, escaped = Guard(), threading.Event(), []
     counts = {"interrupted": 0, "done": 0, "beside": 0}
 

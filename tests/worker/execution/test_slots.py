@@ -245,7 +245,7 @@ async def test_a_loop_goes_on_with_many_slots_in_several_turns() -> None:
     assert calls(slots) == {"loop"}
 
 
-async def test_a_loop_that_gives_everything_back_leaves_slots_to_their_threads() -> None:
+async def test_a_loop_that_stops_leaves_slots_to_their_threads() -> None:
     loop, slots = RunningLoop(), idle_slots()
     loop.serve(slots[:1])
     loop.cancel()

@@ -126,7 +126,7 @@ def test_a_wakeup_without_leases_leads_to_a_fetch() -> None:
     assert planned(planner, 1.0).fetch == 2
 
 
-def test_leases_fetched_ahead_that_may_be_lost_are_given_back_first() -> None:
+def test_doubtful_prefetched_leases_are_released_first() -> None:
     planner = planner_of()
     watched(planner, 0.0)
     call = ahead(planner)

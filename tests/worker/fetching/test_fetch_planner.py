@@ -142,7 +142,7 @@ def test_the_buffer_stays_small_if_some_tasks_take_long() -> None:
     assert pace.prefetch == 1, "2 × (0.32 + √0.32); with 3 × it would be 2"
 
 
-def test_outcomes_of_all_tasks_in_hand_are_reported_in_calls_of_a_third() -> None:
+def test_a_call_reports_a_third_of_the_leased_tasks() -> None:
     planner, now = short_tasks()
     size = planner.pace.call_size
     assert size == (planner.pace.prefetch + 4) // 3  # 4 is the number of slots
@@ -259,7 +259,7 @@ def test_tasks_that_stay_in_the_buffer_for_long_are_released() -> None:
     assert not planner.buffer
 
 
-def test_a_newcomer_goes_before_the_buffer() -> None:
+def test_a_newcomer_starts_before_buffered_tasks() -> None:
     planner, now = short_tasks()
     end(planner, len(planner.buffer) - planner.pace.low_mark)
     new, old = lease(user="bob"), lease(user="ann")
@@ -436,7 +436,7 @@ class TestShards:
         call = planned(two, 0.01)
         assert (call.fetch, call.window) == (2, Window(0.0, 50.0))
 
-    def test_the_other_is_looked_at_for_newcomers(self) -> None:
+    def test_the_other_shard_is_checked_for_newcomers(self) -> None:
         one, two = planners_of(slots=9)
         give(one, planned(one, 0.0), 50.0, count=4)
         give(two, planned(two, 0.0), 3.0, count=4)

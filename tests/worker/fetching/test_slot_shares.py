@@ -281,7 +281,7 @@ def test_a_queue_below_its_share_with_several_tasks_gets_each_slot_that_becomes_
 
 @settings(max_examples=10)
 @given(slots=st.sampled_from([1, 2, 4, 5]), run_times=st.tuples(*[st.sampled_from([0.0, 0.002, 0.05, 0.3])] * 3))
-def test_no_queue_with_tasks_is_left_out(slots: int, run_times: tuple[float, ...]) -> None:
+def test_every_queue_with_tasks_gets_slots(slots: int, run_times: tuple[float, ...]) -> None:
     """Three queues always have tasks, each of another length."""
     world = World(slots, [[run_time] for run_time in run_times])
     world.run_until(0.3)

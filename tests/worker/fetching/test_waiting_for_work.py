@@ -40,7 +40,7 @@ def frozen(worker: WorkerProcess) -> Iterator[None]:
         os.killpg(worker.pid, signal.SIGCONT)
 
 
-def test_an_idle_worker_is_handed_a_task_with_its_push(workers: Workers) -> None:
+def test_an_idle_worker_gets_a_task_with_its_push(workers: Workers) -> None:
     """It need not be heard from again: its request lies on the server."""
     worker = workers.start().wait_ready()
 

@@ -31,7 +31,7 @@ def test_the_code_version_of_a_worker_changes_with_the_code(workers: Workers, tm
     assert [deployment.code_version for deployment in workers.queue.get_stats().deployments] == [first, other]
 
 
-def test_a_module_that_can_not_be_read_does_no_harm(workers: Workers, tmp_path: Path) -> None:
+def test_an_unreadable_module_is_ignored(workers: Workers, tmp_path: Path) -> None:
     module = tmp_path / "more_tasks.py"
     module.write_text(
         "import os, sys\nfrom django_fairque import task\n\n@task(name='more')\ndef more() -> None: ...\n\nos.unlink(__file__)\n"

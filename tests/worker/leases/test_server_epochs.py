@@ -39,7 +39,7 @@ def received() -> Iterator[list[Alert]]:
 
 
 @pytest.mark.slow
-def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, tmp_path: Path) -> None:
+def test_worker_processes_drop_tasks_and_continue(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server()
     with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
         worker.wait_ready()
@@ -60,7 +60,7 @@ def test_worker_processes_give_up_what_runs_and_go_on(make_server: MakeServer, t
 
 
 @pytest.mark.slow
-def test_a_lease_that_only_the_server_knows_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
+def test_an_unknown_lease_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
     """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
     server = make_server()
     with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:

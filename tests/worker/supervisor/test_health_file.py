@@ -92,7 +92,7 @@ def test_an_empty_file_and_that_of_an_earlier_worker_are_replaced(tmp_path: Path
         assert json.loads(path.read_text())["status"] == "starting"
 
 
-def test_the_file_of_another_worker_is_left(tmp_path: Path) -> None:
+def test_another_worker_s_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "health.json"
     file = HealthFile(path)
     file.check()

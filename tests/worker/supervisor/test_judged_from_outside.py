@@ -58,7 +58,7 @@ class TestWatch:
         let_pass(watch, 10, 30)
         assert watch.unreported_seconds() < 1
 
-    def test_time_in_which_this_process_did_not_run_does_not_count(self) -> None:
+    def test_time_while_the_supervisor_was_stopped_does_not_count(self) -> None:
         status_board, watch = watched()
         status_board.record_tick()
         watch.update(1.0)

@@ -22,7 +22,7 @@ AT_ONCE = (signal.SIGQUIT, signal.SIGXCPU)
 
 
 @pytest.mark.parametrize("number", AT_ONCE)
-def test_a_signal_that_ends_a_process_gives_back_what_runs(workers: Workers, number: signal.Signals) -> None:
+def test_a_process_ended_by_a_signal_returns_its_tasks(workers: Workers, number: signal.Signals) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     task_id = workers.push("nap", 60)
     eventually(lambda: workers.redis.llen(STARTED))

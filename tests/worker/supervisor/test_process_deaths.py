@@ -79,7 +79,7 @@ def test_children_die_with_their_supervisor_and_their_leases_end(workers: Worker
     workers.queue.cancel(task_id)
 
 
-def test_a_frozen_worker_comes_back_to_find_its_task_taken(workers: Workers) -> None:
+def test_a_frozen_worker_finds_its_task_taken_over(workers: Workers) -> None:
     frozen = workers.start(lease_seconds="1").wait_ready()
     (child,) = frozen.children()
     task_id = workers.push("nap", 1.0)

@@ -82,7 +82,7 @@ class TestLists:
         assert served(leases) == ["b", "d", "c", "d", "b", "c", "a", "a", "e"]
         assert served(queue.pop_batch(9, "w", users=["b"], steal="*", now=NOW)) == ["e"]
 
-    def test_a_task_that_a_list_gave_a_member_costs_its_organization_no_turn(self, queue: FairQueue) -> None:
+    def test_a_member_served_by_a_list_costs_no_turn(self, queue: FairQueue) -> None:
         join(queue, "g", "a", "b")
         for name in ("a", "b", "x"):
             push_many(queue, name, 2)
@@ -159,7 +159,7 @@ class TestWhatIsKept:
         assert queue.organizations().items == []
         assert [key for key in redis.scan_iter() if b"group" in key or b"ring" in key] == []
 
-    def test_a_user_who_left_is_forgotten_as_any_other(self, queue: FairQueue) -> None:
+    def test_a_former_member_is_removed_when_idle(self, queue: FairQueue) -> None:
         join(queue, "g", "a")
         queue.sweep(now=NOW + 10**7)
         assert queue.user("a").stats().organization == "g"

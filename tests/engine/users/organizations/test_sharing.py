@@ -114,7 +114,7 @@ class TestBesideOthers:
         assert turns.index("new") == 2
         assert {"alone", "other"} == set(turns[:2])
 
-    def test_an_organization_that_comes_back_is_the_next_to_be_served(self, queue: FairQueue) -> None:
+    def test_a_returning_organization_is_served_next(self, queue: FairQueue) -> None:
         join(queue, "g", "a")
         for i in range(20):
             push_many(queue, f"b{i}", 5)
