@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
-from django.core.management import call_command
+from django.core.management import call_command, get_commands, load_command_class
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_fairque")
+MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
 
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+
+def parser_of(command: str) -> Any:
+    return load_command_class("django_fairque", command).create_parser("manage.py", command)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 class Run(Protocol):
@@ -67,9 +75,7 @@ def push(queue: FairQueue) -> Push:
 def bury(queue: FairQueue, push: Push) -> Bury:
     def one(error: BaseException | str = "no such address", *, user: str = "acme", payload: object = None) -> str:
         task_id = push(user, payload={"n": 1} if payload is None else payload)
-        lease = queue.pop("w", [user])
-        assert lease is not None
-        queue.fail(lease, error, retry=False)
+        queue.fail(pop(queue, "w", [user]), error, retry=False)
         return f"{task_id}~1"
 
     return one

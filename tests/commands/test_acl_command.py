@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError
@@ -10,21 +10,12 @@ from django.core.management import CommandError
 from django_fairque.conf import close_queues, get_queue
 from django_fairque.engine.model.errors import NotPermittedError
 from django_fairque.engine.model.task import Task
+from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
-    from tests.servers import Server
-
-    from .conftest import Run
+from .conftest import Run
 
 
-def test_a_server_accepts_the_printed_rules_of_all_roles(queue: FairQueue, redis: Redis, run: Run) -> None:
+def test_the_printed_rules_are_accepted_by_the_server(queue: FairQueue, redis: Redis, run: Run) -> None:
     printed = run("fairque_acl").splitlines()
     assert [line.split()[2] for line in printed] == [
         f"fairque-{role}" for role in ("producer", "worker", "viewer", "deployer")
@@ -36,16 +27,16 @@ def test_a_server_accepts_the_printed_rules_of_all_roles(queue: FairQueue, redis
     assert all(line.split()[2] in users for line in printed)
 
 
-def test_a_server_loads_the_printed_users(run: Run, queue: FairQueue, make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_server_starts_with_the_printed_file_of_users(
+    run: Run, queue: FairQueue, make_server: MakeServer, tmp_path: Path
+) -> None:
     file = tmp_path / "users.acl"
     file.write_text(f"user default on nopass ~* &* +@all\n{run('fairque_acl', '--aclfile', '--worker', '--viewer')}")
     with make_server("--aclfile", str(file)).client() as client:
         assert "fairque-worker" in str(client.acl_users())
 
 
-def test_printed_rules_follow_the_options_for_prefix_name_and_cluster(
-    run: Run, queue: FairQueue, settings: Settings, server: Server
-) -> None:
+def test_rules_name_the_prefix_and_the_user(run: Run, queue: FairQueue, settings: Settings, server: Server) -> None:
     assert "%R~fq:*" in run("fairque_acl", "--viewer")
     (line,) = run("fairque_acl", "--viewer", "--prefix", "mail", "--name", "mail-{role}", "--cluster").splitlines()
     assert line.startswith("ACL SETUSER mail-viewer on resetkeys resetchannels %R~mail:* -@all +ping")
@@ -54,7 +45,7 @@ def test_printed_rules_follow_the_options_for_prefix_name_and_cluster(
     assert "~other:{*}:stats " in run("fairque_acl", "--producer")
 
 
-def test_rules_of_access_follow_the_script_mode(run: Run, queue: FairQueue) -> None:
+def test_rules_depend_on_functions_or_scripts(run: Run, queue: FairQueue) -> None:
     assert "+fcall" in run("fairque_acl", "--worker")
     assert "eval" not in run("fairque_acl", "--worker", "--producer")
     scripts = run("fairque_acl", "--mode", "scripts")
@@ -65,7 +56,7 @@ def test_rules_of_access_follow_the_script_mode(run: Run, queue: FairQueue) -> N
         run("fairque_acl", "--name", "a b")
 
 
-def test_a_new_deployment_works_with_the_printed_rules(
+def test_a_deployment_works_with_the_printed_rules(
     run: Run, queue: FairQueue, redis: Redis, settings: Settings, server: Server
 ) -> None:
     """As the documentation has it: users, passwords, functions, and then a producer."""

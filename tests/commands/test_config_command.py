@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,15 +11,10 @@ from django.core.management import CommandError, call_command
 
 from django_fairque.conf import FairQueueConfig, MonitorConfig, QueueConfig, RedisConfig, WorkerConfig
 from django_fairque.conf.sections import TopLevelOptions
+from django_fairque.engine.model.options import Options
+from tests.fixture_types import Settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from django_fairque.engine.model.options import Options
-
-    from .conftest import Run
+from .conftest import Run
 
 SECTIONS: dict[str, type[Options]] = {
     "redis": RedisConfig,
@@ -29,9 +24,7 @@ SECTIONS: dict[str, type[Options]] = {
 }
 
 
-def test_the_example_configuration_can_be_loaded_unchanged_and_equals_the_defaults(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_example_loads_and_changes_nothing(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "fairque.yaml"
     file.write_text(run("fairque_config", "--example"))
     assert FairQueueConfig.from_yaml(file) == FairQueueConfig()
@@ -69,6 +62,6 @@ def test_the_options_that_are_commented_out_are_valid(run: Run, tmp_path: Path) 
     assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml").redis.sentinel is not None
 
 
-def test_the_config_command_without_an_option_names_its_options() -> None:
+def test_the_command_without_an_option_names_the_option() -> None:
     with pytest.raises(CommandError, match="--example"):
         call_command("fairque_config")

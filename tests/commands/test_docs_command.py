@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError
 from fairque_docs.messages import messages
 
 from django_fairque import documentation
+from tests.fixture_types import Settings
 
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from .conftest import Run
+from .conftest import Run
 
 
 @pytest.mark.parametrize("topic", ["E001", "e001", "fairque.E001"])
@@ -42,36 +39,32 @@ def test_a_check_is_printed_by_its_number(run: Run, settings: Settings, topic: s
         ("W052", "DEBUG"),
     ],
 )
-def test_the_docs_command_explains_a_printed_line(run: Run, line: str, words: str) -> None:
+def test_a_printed_message_is_explained(run: Run, line: str, words: str) -> None:
     assert words in run("fairque_docs", *line.split()).replace("\n    ", " ")
 
 
-def test_the_docs_command_lists_all_topics_without_an_argument(run: Run) -> None:
+def test_topics_are_listed_without_a_topic_and_for_a_word_of_many_entries(run: Run) -> None:
     listed = run("fairque_docs")
-    assert "E001, E002" in re.sub(r"\s+", " ", listed)
-    for title in ("BacklogFullError", "Nothing runs: ", "head start"):
+    for title in ("E001, E002", "BacklogFullError", "Nothing runs: ", "head start"):
         assert title in re.sub(r"\s+", " ", listed), title
     assert all(len(line) <= 110 for line in listed.splitlines())
+    of_word = run("fairque_docs", "memory")
+    assert re.match(r"\d+ entries; name one of them:\n", of_word)
+    assert "  the server is out of memory\n" in of_word
 
 
-def test_a_topic_with_many_entries_lists_their_titles(run: Run) -> None:
-    listed = run("fairque_docs", "memory")
-    assert re.match(r"\d+ entries; name one of them:\n", listed)
-    assert "  the server is out of memory\n" in listed
-
-
-def test_an_unknown_topic_names_the_nearest(run: Run) -> None:
-    with pytest.raises(
-        CommandError, match=r"no entry about 'BaklogFulError'; the nearest topics are: BacklogFullError"
-    ):
-        run("fairque_docs", "BaklogFulError")
-    with pytest.raises(CommandError, match=r"no entry about '%%%'; fairque_docs without a topic lists all topics"):
-        run("fairque_docs", "%%%")
-
-
-def test_a_long_topic_takes_no_longer(run: Run) -> None:
-    with pytest.raises(CommandError, match=r"there is no entry about 'qzx qzx"):
-        run("fairque_docs", "qzx " * 100_000)
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("BaklogFulError", r"no entry about 'BaklogFulError'; the nearest topics are: BacklogFullError"),
+        ("%%%", r"no entry about '%%%'; fairque_docs without a topic lists all topics"),
+        ("qzx " * 100_000, r"there is no entry about 'qzx qzx"),
+    ],
+    ids=["misspelled", "symbols", "long"],
+)
+def test_an_unknown_topic_names_the_nearest(run: Run, topic: str, message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        run("fairque_docs", topic)
 
 
 @pytest.mark.slow  # the test takes 7 seconds
@@ -84,14 +77,3 @@ def test_every_message_is_found_by_its_text() -> None:
             if not found:
                 lost.append(text)
     assert lost == []
-
-
-@pytest.mark.parametrize("page", documentation.OFFLINE_PAGES)
-def test_each_offline_page_has_entries_with_titles_and_texts(page: str) -> None:
-    found = [entry for entry in documentation.all_entries() if entry.page == page]
-    assert len(found) >= 20
-    for entry in found:
-        assert entry.title
-        assert entry.section
-        assert any(text for _, text in entry.facts), entry.title
-        assert "](" not in entry.text

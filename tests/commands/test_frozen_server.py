@@ -6,18 +6,12 @@ import os
 import signal
 import time
 from io import StringIO
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from django_fairque.management import base
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
+from tests.fixture_types import MakeServer, Server, Settings
 
 COMMANDS = [
     "fairque_check",
@@ -55,7 +49,7 @@ def frozen(make_server: MakeServer, settings: Settings) -> Server:
 
 @pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_silent_server_is_an_error_within_seconds(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_an_error_in_seconds(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "COMMAND_TIMEOUT_SECONDS", 0.3)
     began = time.monotonic()
     with pytest.raises(CommandError, match=r"did not answer|[Tt]ime"):

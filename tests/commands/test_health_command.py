@@ -1,21 +1,20 @@
-"""`fairque_health --worker-file`: how one worker is, told by exit codes and without a server."""
+"""`fairque_health --worker-file`: the health of one worker, as an exit code and without a server."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
 
 from django_fairque.monitoring.health import STATUS_FILE_MAX_AGE_SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
+from tests.fixture_types import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -41,35 +40,29 @@ def written(status: str = "healthy", *reasons: str, age: float = 0.0) -> str:
     return json.dumps({"status": status, "reasons": reasons, **facts})
 
 
-def test_the_health_of_a_healthy_worker_is_good(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "code", "out"),
+    [
+        (written, 0, "good\n"),
+        (partial(written, age=STATUS_FILE_MAX_AGE_SECONDS - 2), 0, "good\n"),
+        (partial(written, "unhealthy", "no process is ready"), 1, "degraded\n- no process is ready\n"),
+        (partial(written, "starting"), 1, "degraded\n- the worker is starting\n"),
+        (partial(written, age=STATUS_FILE_MAX_AGE_SECONDS + 5), 2, "for 15 s: it hangs"),
+        *(
+            (partial(str, text), 2, "is not the health file of a worker")
+            for text in ("", "{", "[]", "{}", '"x"', '{"time": "x", "status": "healthy", "reasons": []}')
+        ),
+    ],
+)
+def test_the_health_file_of_a_worker_decides(file: Path, make: Callable[[], str], code: int, out: str) -> None:
+    file.write_text(make())
+    found, printed = health(file)
+    assert (found, out in printed) == (code, True)
+
+
+def test_a_worker_without_a_health_file_is_down_and_json_names_the_worker(file: Path) -> None:
+    code, out = health(file)
+    assert (code, f"--health-file {file}?" in out) == (2, True)
     file.write_text(written())
-    assert health(file) == (0, "good\n")
     code, out = health(file, "--json")
     assert (code, json.loads(out)["server"]["worker"]["worker"]) == (0, "w1-7")
-
-
-def test_a_worker_that_starts_or_is_unhealthy_is_degraded_and_says_why(file: Path) -> None:
-    file.write_text(written("unhealthy", "no worker process is ready"))
-    assert health(file) == (1, "degraded\n- no worker process is ready\n")
-    file.write_text(written("starting"))
-    assert health(file) == (1, "degraded\n- the worker is starting\n")
-
-
-def test_a_worker_that_hangs_or_has_no_file_is_down(file: Path) -> None:
-    code, out = health(file)
-    assert code == 2
-    assert f"--health-file {file}?" in out
-    file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS + 5))
-    code, out = health(file)
-    assert code == 2
-    assert "for 15 s: it hangs" in out
-    file.write_text(written(age=STATUS_FILE_MAX_AGE_SECONDS - 2))
-    assert health(file)[0] == 0
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"x"', '{"time": "x", "status": "healthy", "reasons": []}'])
-def test_a_file_that_is_no_health_file_means_that_the_worker_is_down(file: Path, text: str) -> None:
-    file.write_text(text)
-    code, out = health(file)
-    assert code == 2
-    assert "is not the health file of a worker" in out

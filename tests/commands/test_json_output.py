@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from io import StringIO
-from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import call_command, get_commands, load_command_class
+from django.core.management import call_command
 from fairque_docs import commands
 
+from django_fairque.engine.queue.queue import FairQueue
 from tests.docs.blocks import DOCS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Bury, Push, Run
+from .conftest import COMMANDS, Bury, Push, Run, parser_of
 
 PAGE = (DOCS / "reference" / "commands.md").read_text()
-FORMS = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
+DOCUMENTED = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
 
 
 def with_json() -> Iterator[str]:
     """Each command, with its action if it has several, that has the option."""
-    for name in (name for name, app in get_commands().items() if app == "django_fairque"):
-        parser = load_command_class("django_fairque", name).create_parser("manage.py", name)
-        parts = [
-            (name, parser),
-            *((f"{name} {action}", action_parser) for action, _, action_parser in commands.actions(parser)),
-        ]
-        yield from (words for words, parser in parts if "--json" in parser.format_help())
+    for name in COMMANDS:
+        parser = parser_of(name)
+        actions = ((f"{name} {action}", action_parser) for action, _, action_parser in commands.actions(parser))
+        yield from (words for words, parser in ((name, parser), *actions) if "--json" in parser.format_help())
 
 
-def test_the_documentation_names_every_command_with_json_output() -> None:
-    assert sorted(FORMS) == sorted(with_json())
+def test_the_reference_names_every_command_with_json() -> None:
+    assert sorted(DOCUMENTED) == sorted(with_json())
 
 
 ELSEWHERE = {"fairque_events", "fairque_outbox"}
@@ -45,9 +38,10 @@ ELSEWHERE = {"fairque_events", "fairque_outbox"}
 
 
 @pytest.mark.parametrize(
-    "words", [words for words, form in FORMS.items() if form.startswith("a line for each") and words not in ELSEWHERE]
+    "words",
+    [words for words, text in DOCUMENTED.items() if text.startswith("a line for each") and words not in ELSEWHERE],
 )
-def test_a_json_list_has_one_line_for_each_entry(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_lists_print_a_line_of_json_for_each_thing(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
     command = [*words.split(), "--json"]
     assert run(*command) == ""
     for user in ("ann", "bob"):
@@ -58,16 +52,16 @@ def test_a_json_list_has_one_line_for_each_entry(words: str, queue: FairQueue, r
     assert [type(line) for line in found] == [dict, dict]
 
 
-@pytest.mark.parametrize("words", [words for words, form in FORMS.items() if form.startswith("one line")])
-def test_a_single_json_result_is_one_line(words: str, queue: FairQueue) -> None:
+@pytest.mark.parametrize("words", [words for words, text in DOCUMENTED.items() if text.startswith("one line")])
+def test_other_commands_print_one_line_of_json(words: str, queue: FairQueue) -> None:
     out = StringIO()
     with suppress(SystemExit):  # health says by its exit code how the queue is
         call_command(*words.split(), "--json", stdout=out)
     (line,) = out.getvalue().splitlines()
-    assert isinstance(json.loads(line), list if "a list" in FORMS[words] else dict)
+    assert isinstance(json.loads(line), list if "a list" in DOCUMENTED[words] else dict)
 
 
-def test_the_json_of_a_user_equals_its_statistics(queue: FairQueue, run: Run, push: Push) -> None:
+def test_a_listed_user_has_the_figures_of_its_stats(queue: FairQueue, run: Run, push: Push) -> None:
     push("ann")
     push("b\u00f6b\n")
     queue.user("ann").set_rate("100/m")
@@ -80,7 +74,7 @@ def test_the_json_of_a_user_equals_its_statistics(queue: FairQueue, run: Run, pu
     assert json.loads(member)["rate"] == "100/60s"
 
 
-def test_the_json_list_of_users_continues_over_all_pages(queue: FairQueue, run: Run, push: Push) -> None:
+def test_all_users_are_listed_beyond_one_page(queue: FairQueue, run: Run, push: Push) -> None:
     for number in range(205):
         push(f"user-{number:03}")
     lines = run("fairque_user", "list", "--json").splitlines()

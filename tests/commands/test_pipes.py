@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 import pytest
-from django.core.management import get_commands, load_command_class
+from django.core.management import load_command_class
 
 from django_fairque.management.base import PrintingCommand
+from tests.fixture_types import FairQueue, Server
 
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from .conftest import COMMANDS, MANAGE, Push, Run
 
-    from .conftest import Push, Run
-
-MANAGE = Path(__file__).parent.parent.parent / "testproject" / "manage.py"
 DEADLINE = 60.0
 
 
@@ -36,7 +31,7 @@ def process(server: Server, stdout: int, *words: str, unbuffered: str = "") -> s
 
 
 def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
-    """Its exit code and what it said of errors."""
+    """Return its exit code and its errors."""
     with child:
         errors = child.communicate(timeout=DEADLINE)[1]
     return child.returncode, errors
@@ -56,7 +51,7 @@ def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]
     ("closed", "words"),
     [(">&-", ["fairque_stats"]), ("2>&-", ["fairque_stats"]), ("<&- >&- 2>&-", ["fairque_worker", "--burst"])],
 )
-def test_a_command_with_closed_stdout_runs(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
+def test_a_closed_output_is_no_error(server: Server, queue: FairQueue, closed: str, words: list[str]) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, str(MANAGE), *words],
         capture_output=True,
@@ -70,25 +65,24 @@ def test_a_command_with_closed_stdout_runs(server: Server, queue: FairQueue, clo
     assert "Error" not in done.stderr
 
 
-def test_all_commands_but_the_worker_handle_closed_output() -> None:
-    mine = [name for name, app in get_commands().items() if app == "django_fairque"]
-    others = {name for name in mine if not isinstance(load_command_class("django_fairque", name), PrintingCommand)}
+def test_all_commands_but_the_worker_end_quietly_when_their_reader_leaves() -> None:
+    others = {name for name in COMMANDS if not isinstance(load_command_class("django_fairque", name), PrintingCommand)}
     assert others == {"fairque_worker"}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["written at the end", "written meanwhile"])
-def test_a_command_without_a_reader_of_its_output_exits_1(queue: FairQueue, server: Server, unbuffered: str) -> None:
+def test_a_command_ends_quietly_when_nobody_reads_its_output(queue: FairQueue, server: Server, unbuffered: str) -> None:
     assert unread(server, "fairque_acl", unbuffered=unbuffered) == (1, "")
 
 
-def test_a_closed_pipe_keeps_the_exit_code(queue: FairQueue, server: Server, run: Run) -> None:
+def test_the_exit_code_of_health_is_kept_when_nobody_reads_it(queue: FairQueue, server: Server, run: Run) -> None:
     with pytest.raises(SystemExit) as stop:
         run("fairque_health", "--worker-file", "/nowhere")
     assert stop.value.code == 2
     assert unread(server, "fairque_health", "--worker-file", "/nowhere") == (2, "")
 
 
-def test_a_reader_may_close_the_pipe_early(queue: FairQueue, server: Server, run: Run, push: Push) -> None:
+def test_a_command_ends_quietly_when_its_reader_leaves(queue: FairQueue, server: Server, run: Run, push: Push) -> None:
     user = "u" * 200
     for _ in range(1000):
         push(user)
@@ -101,7 +95,7 @@ def test_a_reader_may_close_the_pipe_early(queue: FairQueue, server: Server, run
     assert ended(child) == (1, "")
 
 
-def test_a_reader_of_errors_may_close_the_pipe_early(queue: FairQueue, server: Server) -> None:
+def test_a_command_ends_quietly_when_nobody_reads_its_errors(queue: FairQueue, server: Server) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     words = [sys.executable, str(MANAGE), "fairque_task", "show", "nobody"]

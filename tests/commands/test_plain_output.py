@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import table
+from tests.fixture_types import FairQueue, Redis
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Run
+from .conftest import Run
 
 BAD = "\x1b[31m\nfaked \u202e\x7f"
 SHOWN = r"\x1b[31m\nfaked \u202e\x7f"
@@ -23,7 +19,7 @@ SHOWN = r"\x1b[31m\nfaked \u202e\x7f"
 
 @pytest.fixture
 def first(queue: FairQueue) -> str:
-    """The id of a task that another waits for, both of a run, with a schedule beside."""
+    """The id of a task of a run, for which another task waits; there is a schedule, too."""
 
     def one(name: str, *parents: str) -> Task:
         return Task.create(BAD, 3, {"n": BAD}, name=BAD, task_id=name + BAD, depends_on=parents)
@@ -64,13 +60,12 @@ def lines(run: Run, *words: str) -> list[str]:
     ids=lambda words: " ".join(words[:2]),
 )
 @pytest.mark.usefixtures("first")
-def test_output_about_stored_tasks_contains_no_control_characters(run: Run, words: tuple[str, ...]) -> None:
+def test_hostile_names_are_shown_without_control_characters(run: Run, words: tuple[str, ...]) -> None:
     assert SHOWN in "\n".join(lines(run, *words))
 
 
-def test_output_about_a_finished_run_contains_no_control_characters(queue: FairQueue, run: Run, first: str) -> None:
-    lease = queue.pop("w" + BAD)
-    assert lease is not None
+def test_a_task_that_ran_is_shown_without_control_characters(queue: FairQueue, run: Run, first: str) -> None:
+    lease = pop(queue, "w" + BAD)
     assert f" by w{SHOWN}" in "\n".join(lines(run, "fairque_task", "show", first))
     queue.fail(lease, BAD, retry=False)
     shown = lines(run, "fairque_task", "show", first)
@@ -79,12 +74,12 @@ def test_output_about_a_finished_run_contains_no_control_characters(queue: FairQ
         assert SHOWN in "\n".join(lines(run, "fairque_dlq", *words))
 
 
-def test_output_about_repaired_keys_contains_no_control_characters(run: Run, redis: Redis, first: str) -> None:
+def test_a_repair_is_reported_without_control_characters(run: Run, redis: Redis, first: str) -> None:
     redis.zrem("fq:{default:0}:state:queued", first)
     assert f"task:{SHOWN}" in "\n".join(lines(run, "fairque_check", "--repair")).replace("task:a", "task:")
 
 
-def test_columns_of_a_list_are_aligned(run: Run, first: str) -> None:
+def test_columns_of_hostile_names_are_aligned(run: Run, first: str) -> None:
     head, row, _end = lines(run, "fairque_schedule", "list")
     assert head.index("when") == row.index("every 60 s")
     assert [len(line) for line in table([("id", "name"), (BAD, BAD)])] == [len(SHOWN) * 2 + 2] * 2

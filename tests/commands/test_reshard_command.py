@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from django.core.management import CommandError
 
 from django_fairque.conf import close_queues, get_queue
+from tests.fixture_types import FairQueue, Settings
 
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Push, Run
+from .conftest import Push, Run
 
 
-def test_reshard_command_moves_an_empty_queue_to_more_shards(run: Run, queue: FairQueue, settings: Settings) -> None:
+def test_a_drained_queue_gets_more_shards(run: Run, queue: FairQueue, settings: Settings) -> None:
     queue.user("acme").set_weight(3)
     printed = run("fairque_reshard", "--shards", "3")
     assert "lies on 3 shards now (before: 1)" in printed
@@ -28,7 +22,7 @@ def test_reshard_command_moves_an_empty_queue_to_more_shards(run: Run, queue: Fa
     assert "already; nothing was changed" in run("fairque_reshard", "--shards", "3")
 
 
-def test_the_reshard_command_refuses_a_queue_that_is_not_drained(run: Run, push: Push) -> None:
+def test_a_queue_that_is_not_drained_keeps_its_shards(run: Run, push: Push) -> None:
     push()
     with pytest.raises(CommandError, match="can't be moved to other shards yet: 1 task is queued"):
         run("fairque_reshard", "--shards", "3")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError
 
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
-    from .conftest import Run
+from .conftest import Run
 
 TASK = "library.tasks.analyse_document"
 
 
-def test_the_schedule_command_adds_shows_and_removes_a_schedule(queue: FairQueue, run: Run) -> None:
+def test_a_schedule_is_added_run_and_removed(queue: FairQueue, run: Run) -> None:
     added = run(
         *("fairque_schedule", "add", "nightly", "--task", TASK, "--cron", "30 4 * * *", "--timezone", "Asia/Tokyo"),
         *("--args", '["acme", 7]', "--missed", "one", "--expires", "3600"),
@@ -52,26 +49,6 @@ def test_declared_schedules_can_be_adopted_by_command(queue: FairQueue, run: Run
 
 
 @pytest.mark.usefixtures("queue")
-def test_upcoming_runs_of_a_schedule_end_with_the_calendar(run: Run) -> None:
+def test_next_runs_end_with_the_calendar(run: Run) -> None:
     run("fairque_schedule", "add", "leap", "--task", TASK, "--cron", "0 0 29 2 *", "--args", '["acme", 7]')
     assert run("fairque_schedule", "next", "leap", "-n", "3000").splitlines()[-1].startswith("9996-02-29 00:00:00")
-
-
-@pytest.mark.usefixtures("queue")
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("add", "a", "--task", "library.tasks.analyse_documents", "--every", "5"), f"did you mean '{TASK}'"),
-        (("add", "a", "--task", TASK, "--every", "5"), "missing a required argument"),
-        (("add", "a", "--task", TASK, "--every", "0", "--args", '["a",1]'), "from 1 to ten years"),
-        (("add", "a", "--task", TASK, "--cron", "nightly", "--args", '["a",1]'), "expected five fields"),
-        (("add", "a", "--task", TASK, "--every", "5", "--args", "{}"), "expected a JSON list, got '{}'"),
-        (("add", "a", "--task", TASK, "--every", "5", "--args", "["), "expected JSON"),
-        (("next", "a", "-n", "-1"), "expected a whole number of at least 1, got '-1'"),
-        (("run", "nobody"), "has no schedule 'nobody'"),
-        (("remove", "nobody"), "has no schedule 'nobody'"),
-    ],
-)
-def test_wrong_arguments_of_a_schedule_command_are_one_line_errors(run: Run, words: tuple[str, ...], text: str) -> None:
-    with pytest.raises(CommandError, match=text):
-        run("fairque_schedule", *words)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
-
-    from .conftest import Run
+from .conftest import Run
 
 SHARDS = 4
 
@@ -31,7 +24,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     return queue
 
 
-def test_the_stats_show_each_shard(queue: FairQueue, run: Run) -> None:
+def test_stats_have_the_figures_of_each_shard(queue: FairQueue, run: Run) -> None:
     figures = json.loads(run("fairque_stats", "--json"))
     assert figures["states"]["queued"] == 30
     assert [shard["shard"] for shard in figures["shards"]] == [0, 1, 2, 3]
@@ -44,7 +37,7 @@ def test_the_stats_show_each_shard(queue: FairQueue, run: Run) -> None:
     assert sum(int(queued) for *_, queued in lines) == 30
 
 
-def test_stats_of_a_single_shard_have_one_shard(server: Server, redis: Redis, settings: Settings, run: Run) -> None:
+def test_a_queue_of_one_shard_has_no_shard_table(server: Server, redis: Redis, settings: Settings, run: Run) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     get_queue().push(Task.create("ann", 3, None))
     (shard,) = json.loads(run("fairque_stats", "--json"))["shards"]
@@ -52,7 +45,7 @@ def test_stats_of_a_single_shard_have_one_shard(server: Server, redis: Redis, se
     assert "shard" not in run("fairque_stats")
 
 
-def test_the_longest_backlogs_of_users_are_found_on_all_shards(queue: FairQueue, run: Run) -> None:
+def test_the_busiest_users_are_found_on_all_shards(queue: FairQueue, run: Run) -> None:
     queue.push_batch(
         [Task.create(user, 3, None) for user in ("user-3", "user-4", "user-5", "user-6") for _ in range(5)]
     )

@@ -1,20 +1,17 @@
-"""What commands cancel is told to receivers of `task_canceled`."""
+"""Commands that cancel tasks send `task_canceled`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
 
 from django_fairque import Task, signals
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks import results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.commands.conftest import Push, Run
+from tests.commands.conftest import Push, Run
 
 
 @pytest.fixture
@@ -29,7 +26,7 @@ def received() -> Iterator[list[tuple[str, str, str]]]:
     signals.task_canceled.disconnect(receiver)
 
 
-def test_canceling_a_task_or_a_run_sends_signals(
+def test_canceling_a_task_or_a_run_sends_a_signal_for_each_task_once(
     queue: FairQueue, run: Run, push: Push, received: list[tuple[str, str, str]]
 ) -> None:
     alone = push()

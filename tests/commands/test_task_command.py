@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError
 
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Run
+from .conftest import Run
 
 
 @pytest.fixture
@@ -27,7 +24,7 @@ def graph(queue: FairQueue) -> None:
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_shown_task_lists_its_dependencies(queue: FairQueue, run: Run) -> None:
+def test_a_task_is_shown_with_its_dependencies(queue: FairQueue, run: Run) -> None:
     shown = run("fairque_task", "show", "b")
     for words in (
         "state     deferred",
@@ -38,13 +35,11 @@ def test_a_shown_task_lists_its_dependencies(queue: FairQueue, run: Run) -> None
     ):
         assert words in shown
     assert "waited for by 1:\n  c  deferred" in shown
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.finish(lease, {"rows": 3})
+    queue.finish(pop(queue), {"rows": 3})
     assert 'result    {"rows": 3}' in run("fairque_task", "show", "a")
 
 
-def test_the_first_reason_shown_is_that_no_worker_knows_the_task_s_name(queue: FairQueue, run: Run) -> None:
+def test_an_unknown_name_is_the_first_reason_for_a_wait(queue: FairQueue, run: Run) -> None:
     queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'})
     queue.push(Task.create("ann", 3, 1, name="gone", task_id="t", execute_after=4e9))
     why = [line.split(None, 1)[1] for line in run("fairque_task", "show", "t").splitlines() if line.startswith("why ")]
@@ -53,17 +48,15 @@ def test_the_first_reason_shown_is_that_no_worker_knows_the_task_s_name(queue: F
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_shown_task_says_how_often_it_was_given_back(queue: FairQueue, run: Run) -> None:
+def test_a_task_that_was_returned_after_its_start_is_shown_with_the_count(queue: FairQueue, run: Run) -> None:
     assert "given back" not in run("fairque_task", "show", "a")
     for _ in range(2):
-        lease = queue.pop("w")
-        assert lease is not None
-        queue.release_worker("w", started=[lease.token])
+        queue.release_worker("w", started=[pop(queue).token])
     assert "given back 2 times after it had begun" in run("fairque_task", "show", "a")
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_shown_run_lists_the_states_of_its_tasks(run: Run) -> None:
+def test_a_run_is_shown_and_canceled(run: Run) -> None:
     head, _columns, *tasks = run("fairque_task", "run", "r1").splitlines()
     assert head == "run r1: running (1 queued, 2 deferred)"
     assert [line.split()[:2] for line in tasks] == [["a", "queued"], ["b", "deferred"], ["c", "deferred"]]
@@ -77,7 +70,7 @@ def test_a_shown_run_lists_the_states_of_its_tasks(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("graph")
-def test_the_task_command_lists_and_cancels_tasks(run: Run) -> None:
+def test_tasks_are_listed_and_canceled(run: Run) -> None:
     lines = run("fairque_task", "list", "--state", "deferred", "--user", "acme").splitlines()
     assert [line.split()[0] for line in lines] == ["task", "b", "c"]
     assert run("fairque_task", "list", "--limit", "1").endswith("1 shown; there are more\n")
@@ -85,19 +78,9 @@ def test_the_task_command_lists_and_cancels_tasks(run: Run) -> None:
     assert "dependency b was canceled" in run("fairque_task", "show", "c")
 
 
-@pytest.mark.parametrize(
-    "words", [("show", "nobody"), ("cancel", "nobody"), ("run", "nobody"), ("cancel-run", "nobody")]
-)
-@pytest.mark.usefixtures("queue")
-def test_an_unknown_task_or_run_is_a_one_line_error(run: Run, words: tuple[str, str]) -> None:
-    with pytest.raises(CommandError, match="'nobody'"):
-        run("fairque_task", *words)
-
-
 def test_log_lines_are_printed_on_request(queue: FairQueue, run: Run) -> None:
     queue.push(Task.create("ann", 3, 1, task_id="t"))
-    lease = queue.pop("w:1")
-    assert lease is not None
+    lease = pop(queue, "w:1")
     assert "no log lines" in run("fairque_task", "show", "t", "--logs")
     lines = [LogLine(1_800_000_000.0, "ERROR", "shop", "token=swordfish \x1b[2J\nsecond line")]
     queue.logs.record(lease, lines, 1200)

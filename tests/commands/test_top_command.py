@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from django_fairque.conf import get_queue
 from django_fairque.management.terminal import QueueApp
+from tests.fixture_types import FairQueue, MakeServer, Settings
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-    from textual.pilot import Pilot
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
-
-    from .conftest import Push, Run
+from .conftest import Push, Run
 
 HOSTILE = "[red]x[/red]\x1b[31m\n"
 
@@ -43,13 +38,12 @@ def notified(app: QueueApp) -> str:
     return "\n".join(notification.message for notification in app._notifications)
 
 
-async def test_the_top_command_shows_running_tasks_and_users(queue: FairQueue, push: Push) -> None:
+async def test_the_screen_shows_running_tasks_and_users(queue: FairQueue, push: Push) -> None:
     for user, tasks in (("acme", 3), (HOSTILE, 1)):
         for _ in range(tasks):
             push(user)
     queue.heartbeat("worker-1", {"concurrency": "8"})
-    lease = queue.pop("worker-1", ["acme"])
-    assert lease is not None
+    lease = pop(queue, "worker-1", ["acme"])
     app = QueueApp(queue)
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: len(cells(app, "users")) == 2)
@@ -95,7 +89,7 @@ async def test_the_selected_user_stays_selected_when_other_rows_are_added_above(
         assert app.selected_user() == "acme"
 
 
-async def test_a_search_in_the_top_command_can_be_ended(queue: FairQueue, push: Push) -> None:
+async def test_a_search_limits_the_users_until_it_ends(queue: FairQueue, push: Push) -> None:
     for user in ("acme", "bolt"):
         push(user)
     app = QueueApp(queue)
@@ -123,22 +117,7 @@ async def test_a_server_that_is_away_is_named_and_the_keys_work(make_server: Mak
 
 
 @pytest.mark.usefixtures("queue")
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ((), "needs a terminal"),
-        (("--interval", "0.1"), "from 0.5 to 3600"),
-        (("--interval", "nan"), "from 0.5 to 3600"),
-        (("--limit", "151"), "from 1 to 150"),
-    ],
-)
-def test_wrong_arguments_of_the_top_command_are_one_line_errors(run: Run, words: tuple[str, ...], message: str) -> None:
-    with pytest.raises(CommandError, match=message):
-        run("fairque_top", *words)
-
-
-@pytest.mark.usefixtures("queue")
-def test_the_top_command_without_its_package_says_which_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_the_package_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_fairque.management.commands.fairque_top.find_spec", lambda _: None)
     assert importlib.util.find_spec("textual")
     with pytest.raises(CommandError, match=r'needs the package textual: install "django-fairque\[terminal\]"'):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,20 +14,12 @@ from django.db import OperationalError, connection
 from django_fairque.conf import get_config, set_overrides
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.management.commands import fairque_worker
+from tests.fixture_types import Settings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
+from .conftest import Terminal
 
 USER_IDS = "expected user ids separated by commas, or * for everyone"
 Start = Callable[..., dict[str, Any]]
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -57,7 +49,7 @@ def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
         ("--queue default mail --burst --queue sms", ["default", "mail", "sms"]),
     ],
 )
-def test_a_worker_takes_several_queues_in_one_option_or_several(start: Start, words: str, queues: list[str]) -> None:
+def test_the_worker_takes_several_queues_at_once_or_one_by_one(start: Start, words: str, queues: list[str]) -> None:
     assert list(start(*words.split())["options"].queues) == queues
     assert get_config().worker.queues == queues
 
@@ -88,7 +80,7 @@ def test_a_mistake_in_an_option_is_named_as_it_was_typed(start: Start, words: li
     assert str(caught.value).startswith(expected)
 
 
-def test_a_worker_configured_for_no_user_is_refused(start: Start, settings: Settings) -> None:
+def test_a_worker_without_users_is_refused(start: Start, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"USERS": []}}
     with pytest.raises(ConfigurationError, match="this worker would serve nobody: expected user ids"):
         start()
@@ -108,7 +100,7 @@ def test_a_worker_configured_for_no_user_is_refused(start: Start, settings: Sett
         (["--reload"], False, StringIO(), True),
     ],
 )
-def test_the_worker_reloads_changed_code_only_in_a_developer_s_terminal(
+def test_the_worker_reloads_the_code_only_in_debug_mode_at_a_terminal_unless_an_option_decides(
     start: Start,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
@@ -124,7 +116,7 @@ def test_the_worker_reloads_changed_code_only_in_a_developer_s_terminal(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("debug", "at_terminal", "found"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_a_worker_warns_about_debug_mode_outside_of_a_terminal(
+def test_the_worker_warns_of_debug_mode_without_a_terminal(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -138,7 +130,7 @@ def test_a_worker_warns_about_debug_mode_outside_of_a_terminal(
     assert caplog.text.count("DEBUG is true: queries of a task are kept in memory until it ends") == found
 
 
-def test_a_database_that_is_away_stops_no_worker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_starts_although_the_database_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OperationalError("nobody listens")
 
@@ -148,7 +140,7 @@ def test_a_database_that_is_away_stops_no_worker(settings: Settings, monkeypatch
     fairque_worker.Command()._check_databases()
 
 
-def test_unusable_middleware_is_reported_once(start: Start, settings: Settings) -> None:
+def test_unusable_middleware_is_reported_when_the_worker_starts(start: Start, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": ["no.such.Middleware"]}
     with pytest.raises(CommandError, match="dotted path of a subclass of TaskMiddleware"):
         call_command("fairque_worker", "--burst")
