@@ -1,19 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.conf import get_queue
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
 
 @pytest.fixture(autouse=True)

@@ -1,35 +1,55 @@
-"""Running a task by hand, as a worker would, and a task that fails as it is told."""
+"""Run a task by hand, as a worker does, and declare tasks that fail or do nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import async_to_sync
 
 from django_fairque import task
-from django_fairque.tasks.execution import Run, execute, prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.model.outcome import Outcome
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
+from django_fairque.conf import aclose_queues
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks.execution import Run, Services, execute, prepare
+from tests.leases import pop
 
 
 def run_next(queue: FairQueue, services: Services) -> str:
     """Pop a task, run it, settle it; what the engine made of it."""
-    lease = queue.pop("w")
-    assert lease is not None
-    prepared = prepare(lease, services)
+    prepared = prepare(pop(queue), services)
     outcome: Outcome = execute(prepared) if isinstance(prepared, Run) else prepared
     return queue.settle([outcome]).statuses[0]
 
 
 def run_of(queue: FairQueue, services: Services) -> Run:
-    lease = queue.pop("w")
-    assert lease is not None
-    run = prepare(lease, services)
+    run = prepare(pop(queue), services)
     assert isinstance(run, Run)
     return run
+
+
+def noop(name: str = "work", **options: Any) -> Any:
+    """Declare a task that does nothing, whatever its arguments are."""
+
+    @task(name=name, **options)
+    def work(*args: Any, **kwargs: Any) -> None: ...
+
+    return work
+
+
+def runs_of(queue: FairQueue, services: Services, count: int = 10) -> list[Run]:
+    """Prepare the runs of the next tasks."""
+    prepared = [prepare(lease, services) for lease in queue.pop_batch(count, "w")]
+    return [run for run in prepared if isinstance(run, Run)]
+
+
+@async_to_sync
+async def awaited(send: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+    """Call a method of coroutines on a loop of its own, and close the connections of that loop."""
+    try:
+        return await send(*args)
+    finally:
+        await aclose_queues()
 
 
 def raising(error: BaseException, **options: Any) -> Callable[..., Any]:

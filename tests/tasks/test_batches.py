@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from django_fairque import BatchResult, FailureType, Retry, Task, TaskUsageError, current_task, task
-from django_fairque.tasks.execution import Run, aexecute, arun_batch, prepare, run_batch
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks.execution import Services, aexecute, arun_batch, run_batch
 
-from .helpers import run_next, run_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
+from .helpers import run_next, run_of, runs_of
 
 
 def batch_of(queue: FairQueue, services: Services, answer: Callable[[list[Any]], Any], n: int = 3) -> list[str]:
@@ -25,8 +21,7 @@ def batch_of(queue: FairQueue, services: Services, answer: Callable[[list[Any]],
         return answer(items)
 
     work.enqueue_many([((i,), {}) for i in range(n)])
-    runs = [prepare(lease, services) for lease in queue.pop_batch(10, "w")]
-    return queue.settle(run_batch([run for run in runs if isinstance(run, Run)])).statuses
+    return queue.settle(run_batch(runs_of(queue, services))).statuses
 
 
 def by_item(items: list[int]) -> BatchResult:
@@ -46,6 +41,7 @@ def by_item(items: list[int]) -> BatchResult:
         (by_item, ["finished", "dead", "canceled"]),
         (lambda items: [1], ["dead"] * 3),
         (lambda items: 5, ["dead"] * 3),
+        (lambda items: [1, object(), "x" * 300_000], ["finished", "dead", "dead"]),
         (lambda items: 1 / 0, ["dead"] * 3),
     ],
 )
@@ -62,7 +58,7 @@ async def test_a_batch_of_coroutines_is_one_call(queue: FairQueue, services: Ser
         return [item or ValueError("zero") for item in items]
 
     work.enqueue_many([((n,), {}) for n in range(3)])
-    runs = [run for run in (prepare(lease, services) for lease in queue.pop_batch(5, "w")) if isinstance(run, Run)]
+    runs = runs_of(queue, services)
     assert [outcome.kind for outcome in await arun_batch(runs)] == ["fail", "finish", "finish"]
     work.enqueue(0)
     assert (await aexecute(run_of(queue, services))).kind == "fail"
@@ -79,11 +75,7 @@ def test_a_batch_of_one_is_a_batch(queue: FairQueue, services: Services) -> None
     assert result.result() == 1
 
 
-def test_one_bad_result_of_a_batch_is_its_own(queue: FairQueue, services: Services) -> None:
-    assert batch_of(queue, services, lambda items: [1, object(), "x" * 300_000]) == ["finished", "dead", "dead"]
-
-
-def test_an_item_of_which_nothing_is_said_is_not_lost(queue: FairQueue, services: Services) -> None:
+def test_an_item_without_an_outcome_is_a_dead_letter(queue: FairQueue, services: Services) -> None:
     def answer(items: list[Any]) -> BatchResult:
         result = BatchResult(len(items))
         result.ok(0)
@@ -105,7 +97,7 @@ def test_a_batch_item_of_another_shape_is_poison(queue: FairQueue, services: Ser
 
 
 @pytest.mark.parametrize("index", [-1, 3, "0", 0.0, True, None])
-def test_an_item_that_is_not_there_can_not_be_spoken_of(index: Any) -> None:
+def test_an_outcome_of_an_unknown_item_is_refused(index: Any) -> None:
     with pytest.raises(TaskUsageError, match="an integer from 0 to 2"):
         BatchResult(3).ok(index)
 
@@ -117,13 +109,13 @@ def test_a_result_is_no_error_and_an_error_no_result() -> None:
         BatchResult(3).fail(0, 5)  # type: ignore[arg-type]
 
 
-def test_the_time_of_a_batch_is_shared(queue: FairQueue, services: Services) -> None:
+def test_the_run_time_of_a_batch_is_divided_among_its_items(queue: FairQueue, services: Services) -> None:
     @task(batch=4)
     def work(items: list[int]) -> None:
         sum(range(200_000))
 
     work.enqueue_many([((n,), {}) for n in range(4)])
-    runs = [run for run in (prepare(lease, services) for lease in queue.pop_batch(5, "w")) if isinstance(run, Run)]
+    runs = runs_of(queue, services)
     started = time.perf_counter()
     shares = [outcome.took or 0 for outcome in run_batch(runs)]
     assert 0 < sum(shares) <= time.perf_counter() - started

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
 from django_fairque import task
 from django_fairque.conf import aclose_queues
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker.async_worker import AsyncWorker
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 WORDS = r"enqueue\(\) of note was called in a coroutine and blocks its event loop .* use `await task.aenqueue"
 
@@ -45,14 +42,16 @@ WAYS: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("enqueue", WAYS)
-async def test_it_warns_where_it_is_called(note: Any, enqueue: Callable[[Any], object], queue: FairQueue) -> None:
+async def test_a_blocking_enqueue_warns_at_its_line(
+    note: Any, enqueue: Callable[[Any], object], queue: FairQueue
+) -> None:
     with pytest.warns(RuntimeWarning, match=WORDS) as caught:
         enqueue(note)
     assert [warning.filename for warning in caught] == [__file__]
     assert queue.get_stats().users == 1
 
 
-async def test_python_shows_it_once_for_a_line(note: Any) -> None:
+async def test_the_warning_is_shown_once_for_a_line(note: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -60,48 +59,34 @@ async def test_python_shows_it_once_for_a_line(note: Any) -> None:
     assert len(caught) == 1
 
 
-async def test_the_coroutine_does_not(note: Any) -> None:
+async def test_coroutines_threads_and_allowed_calls_do_not_warn(note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     await note.aenqueue("a")
     await note.aenqueue_many([(["b"], {})])
     await note.s("c").aenqueue()
-
-
-async def test_nor_does_a_thread_of_synchronous_code(note: Any) -> None:
     await sync_to_async(note.enqueue)("a")
     await asyncio.to_thread(note.enqueue, "b")
-
-
-def test_nor_does_other_code(note: Any) -> None:
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # as for the ORM: a notebook runs in a loop
     note.enqueue("a")
 
 
-async def test_nor_where_django_is_told_that_it_is_meant(note: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for the ORM: a notebook runs in a loop."""
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+def test_synchronous_code_does_not_warn(note: Any) -> None:
     note.enqueue("a")
 
 
-async def test_tasks_on_a_worker_s_loop_are_coroutines_too(note: Any, queue: FairQueue) -> None:
+async def test_only_tasks_on_the_loop_of_a_worker_warn(note: Any, queue: FairQueue) -> None:
     caught: list[str] = []
 
-    @task(name="awaited")
-    async def awaited() -> None:
+    def enqueue() -> None:
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             note.enqueue("a")
-        caught.extend(str(each.message) for each in found)
+        caught.extend(str(warning.message) for warning in found)
 
-    @task(name="plain")
-    def plain() -> None:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            note.enqueue("b")
-        caught.extend(str(each.message) for each in found)
+    async def enqueue_on_loop() -> None:
+        enqueue()
 
-    await awaited.aenqueue()
-    await AsyncWorker(burst=True, concurrency=1).run()
-    assert len(caught) == 1
+    for number, function in enumerate((enqueue, enqueue_on_loop)):
+        await task(name=f"task-{number}")(function).aenqueue()
+        await AsyncWorker(burst=True, concurrency=1).run()
+        assert len(caught) == number
     assert "blocks its event loop" in caught[0]
-    await plain.aenqueue()
-    await AsyncWorker(burst=True, concurrency=1).run()
-    assert len(caught) == 1

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,13 +15,10 @@ from django_fairque import FairQueueError, StaleLeaseError, TaskUsageError, curr
 from django_fairque.engine.model.lease import LeaseKey
 from django_fairque.tasks.context import PROGRESS_INTERVAL_SECONDS, RunningTask
 from django_fairque.tasks.execution import Run, Services, aexecute, execute, prepare, run_batch
+from tests.fixture_types import FairQueue, Redis
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from .helpers import runs_of
 
 Report = tuple[float, float, str]
 
@@ -43,14 +41,12 @@ class Recorder:
 def run_of(queue: FairQueue, function: Callable[..., Any], *args: Any, **services: Any) -> Run:
     work = task(name="work", timeout=60)(function)
     work.enqueue(*args)
-    lease = queue.pop("w")
-    assert lease is not None
-    run = prepare(lease, Services(queue.name, queue.config, **{"send_progress": Recorder(), **services}))
+    run = prepare(pop(queue), Services(queue.name, queue.config, **{"send_progress": Recorder(), **services}))
     assert isinstance(run, Run)
     return run
 
 
-def test_outside_a_worker_it_is_inert() -> None:
+def test_the_context_outside_of_a_worker_does_nothing() -> None:
     me = current_task()
     assert (me.id, me.name, me.queue, me.user_id) == ("", "", "", "")
     assert (me.attempt, me.retries_left, me.fence, me.deadline, me.cancelled, me.batch) == (1, 0, 0, None, False, ())
@@ -89,7 +85,7 @@ def test_values_that_a_task_passes_on_count_for_its_user(queue: FairQueue, redis
     assert key.decode().endswith(f":xcom_bytes:{run.lease.user_id}")
 
 
-def test_reports_are_few_and_the_last_is_among_them(queue: FairQueue) -> None:
+def test_progress_is_sent_at_intervals_and_at_the_end(queue: FairQueue) -> None:
     recorder, spent = Recorder(), 0.0
 
     def work() -> None:
@@ -182,14 +178,16 @@ def test_a_task_that_calls_another_stays_itself(queue: FairQueue) -> None:
     assert current_task().name == ""
 
 
-def test_a_report_that_fails_costs_no_task(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_finishes_although_its_progress_is_not_recorded(
+    queue: FairQueue, caplog: pytest.LogCaptureFixture
+) -> None:
     run = run_of(queue, lambda: current_task().progress(1, 2), send_progress=Recorder(fails_with=FairQueueError("no")))
     with caplog.at_level(logging.WARNING):
         assert execute(run).kind == "finish"
     assert f"the progress of task {run.lease.task_id} could not be recorded" in caplog.text
 
 
-def test_a_report_for_a_lost_lease_tells_the_task(queue: FairQueue) -> None:
+def test_a_task_learns_from_its_progress_that_its_lease_is_lost(queue: FairQueue) -> None:
     recorder = Recorder(fails_with=StaleLeaseError("lost"))
 
     def work() -> None:
@@ -200,13 +198,13 @@ def test_a_report_for_a_lost_lease_tells_the_task(queue: FairQueue) -> None:
         while not me.cancelled and time.monotonic() < deadline:
             time.sleep(0.001)
         me.raise_if_cancelled()
-        raise AssertionError("it was not told")
+        raise AssertionError("the task did not learn that its lease is lost")
 
     outcome = execute(run_of(queue, work, send_progress=recorder))
     assert (outcome.kind, outcome.body) == ("discard", b"canceled while it ran")
 
 
-def test_a_task_canceled_under_its_worker_is_told(queue: FairQueue) -> None:
+def test_a_running_task_learns_that_it_was_canceled(queue: FairQueue) -> None:
     revoked: set[LeaseKey] = set()
 
     def work() -> None:
@@ -229,14 +227,14 @@ def test_a_batch_has_the_context_of_each_item(queue: FairQueue) -> None:
     @task(name="batch", batch=10)
     def work(items: list[int]) -> None:
         me = current_task()
-        seen.extend((each.id, each.user_id, each.fence) for each in me.batch)
+        seen.extend((context.id, context.user_id, context.fence) for context in me.batch)
         assert me.id == me.batch[0].id
-        for each, item in zip(me.batch, items, strict=True):
-            each.progress(item, 3)
+        for context, item in zip(me.batch, items, strict=True):
+            context.progress(item, 3)
 
     sent = [work.using(user_id=f"u{n}").enqueue(n).id for n in range(3)]
     services = Services(queue.name, queue.config, recorder)
-    runs = [run for run in (prepare(lease, services) for lease in queue.pop_batch(3, "w")) if isinstance(run, Run)]
+    runs = runs_of(queue, services)
     assert [outcome.kind for outcome in run_batch(runs)] == ["finish"] * 3
     assert seen == [(run.lease.task_id, run.lease.user_id, run.lease.token) for run in runs]
     assert {task_id for task_id, *_ in seen} == set(sent)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
-from django_fairque import FailureType, Task, task
+from django_fairque import FailureType
 from django_fairque.tasks.execution import Run, Services, execute, prepare
+from tests.fixture_types import FairQueue, Redis
+from tests.leases import pop
 from tests.stored_tasks import replace_payload
-from tests.tasks.helpers import raising, run_next
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.tasks.helpers import noop, raising, run_next
 
 
 @pytest.fixture
@@ -23,37 +18,26 @@ def services(queue: FairQueue) -> Services:
     return Services(queue.name, queue.config, queue.set_progress, signing="off")
 
 
-@pytest.mark.parametrize("payload", [[], {"args": 3, "kwargs": {}}, {"args": []}, "text", None])
-def test_a_payload_of_another_shape_is_poison(queue: FairQueue, services: Services, payload: Any) -> None:
-    @task(name="known")
-    def work() -> None: ...
-
-    queue.push(Task.create("u", 3, payload, name="known"))
-    assert run_next(queue, services) == "dead"
-    assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
-
-
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"args":[],"args":[],"kwargs":{}}', b"[" * 100_000]
+    "raw",
+    [
+        *(b"[]", b'{"args":3,"kwargs":{}}', b'{"args":[]}', b'"text"', b"null"),
+        *(b"", b"{", b"\xff", b'{"a":NaN}', b'{"args":[],"args":[],"kwargs":{}}', b"[" * 100_000),
+    ],
 )
-def test_an_undecodable_payload_is_poison(queue: FairQueue, redis: Redis, services: Services, raw: bytes) -> None:
-    @task(name="known")
-    def work() -> None: ...
-
-    task_id = work.enqueue().id
-    replace_payload(redis, task_id, raw)
+def test_a_payload_that_can_not_be_read_or_has_another_shape_is_poison(
+    queue: FairQueue, redis: Redis, services: Services, raw: bytes
+) -> None:
+    replace_payload(redis, noop().enqueue().id, raw)
     assert run_next(queue, services) == "dead"
     assert queue.dlq.list().items[0].failure_type is FailureType.POISONED
 
 
 @pytest.mark.parametrize("field", ["timeout", "retries", "ready", "created"])
-def test_a_number_that_no_float_holds_is_poison_or_harmless(
+def test_a_number_beyond_floats_is_poison_or_harmless(
     queue: FairQueue, redis: Redis, services: Services, field: str
 ) -> None:
-    @task(name="known")
-    def work() -> None: ...
-
-    redis.hset(f"fq:{{default:0}}:task:{work.enqueue().id}", field, b"9" * 400)
+    redis.hset(f"fq:{{default:0}}:task:{noop().enqueue().id}", field, b"9" * 400)
     assert run_next(queue, services) in ("dead", "finished")
 
 
@@ -69,8 +53,6 @@ def test_a_damaged_record_is_poison_or_harmless_but_never_a_dead_worker(
         redis.zadd("fq:{default:0}:ring", {damaged: 0})
         redis.hset(b"fq:{default:0}:user:%b" % damaged, mapping={"ready:3": 1})
     redis.hset(f"fq:{{default:0}}:task:{result.id}", field, damaged)
-    lease = queue.pop("w")
-    assert lease is not None
-    prepared = prepare(lease, services)
+    prepared = prepare(pop(queue), services)
     outcome = execute(prepared) if isinstance(prepared, Run) else prepared
     assert outcome.kind in ("poison", "fail")

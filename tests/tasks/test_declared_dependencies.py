@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque import TaskState, TaskUsageError, task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.worker import Worker
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
 
 RAN: list[str] = []
 
@@ -29,46 +27,24 @@ def declare(task_id: str, depends_on: Any = ()) -> Any:
     return run
 
 
-def test_a_pipeline_of_declarations_runs_in_its_order(queue: FairQueue) -> None:
-    """The first example of the first design: three steps, one after the other."""
-
-    @task(task_id="extract")
-    def extract() -> list[int]:
-        RAN.append("extract")
-        return [1, 2]
-
-    @task(task_id="transform", depends_on=["extract"])
-    def transform() -> int:
-        RAN.append("transform")
-        return 3
-
-    @task(task_id="load", depends_on=["transform"])
-    def load() -> None:
-        RAN.append("load")
-
-    assert [step.enqueue().id for step in (extract, transform, load)] == ["extract", "transform", "load"]
-    assert [queue.get_task(step).state for step in ("extract", "transform", "load")] == [
-        TaskState.QUEUED,
-        TaskState.DEFERRED,
-        TaskState.DEFERRED,
-    ]
+@pytest.mark.parametrize(
+    ("graph", "order"),
+    [
+        ({"extract": [], "transform": ["extract"], "load": ["transform"]}, ["extract", "transform", "load"]),
+        ({"first": [], "b1": ["first"], "b2": ["first"], "last": ["b1", "b2"]}, ["first", "b1", "b2", "last"]),
+    ],
+    ids=["pipeline", "fan out and in"],
+)
+def test_declared_tasks_run_in_the_order_of_their_dependencies(
+    queue: FairQueue, graph: dict[str, list[str]], order: list[str]
+) -> None:
+    """The first examples of the first design."""
+    for name, depends_on in graph.items():
+        assert declare(name, depends_on).enqueue().id == name
+        expected = TaskState.DEFERRED if depends_on else TaskState.QUEUED
+        assert (queue.get_task(name).state, set(queue.get_task(name).depends_on)) == (expected, set(depends_on))
     Worker(["default"], burst=True).run(handle_signals=False)
-    assert RAN == ["extract", "transform", "load"]
-
-
-def test_declarations_fan_out_and_in(queue: FairQueue) -> None:
-    """The second example of the first design: two steps at once between two others."""
-    steps = [
-        declare("prepare"),
-        declare("process_a", ["prepare"]),
-        declare("process_b", ["prepare"]),
-        declare("combine", ["process_a", "process_b"]),
-    ]
-    for step in steps:
-        step.enqueue()
-    assert set(queue.get_task("combine").depends_on) == {"process_a", "process_b"}
-    Worker(["default"], burst=True).run(handle_signals=False)
-    assert (RAN[0], sorted(RAN[1:3]), RAN[3:]) == ("prepare", ["process_a", "process_b"], ["combine"])
+    assert [RAN[0], *sorted(RAN[1:-1]), RAN[-1]] == order
 
 
 def test_a_declared_id_is_an_idempotency_key_and_one_call_can_change_it(queue: FairQueue) -> None:
@@ -91,7 +67,7 @@ def do_nothing() -> None: ...
 
 
 @pytest.mark.parametrize("options", [{"task_id": ""}, {"task_id": 5}, {"depends_on": [5]}])
-def test_mistakes_of_declarations_are_raised_at_the_import(options: dict[str, Any]) -> None:
+def test_an_invalid_dependency_is_refused_at_the_import(options: dict[str, Any]) -> None:
     declare_task: Any = task
     with pytest.raises(TaskUsageError, match="@task on "):
         declare_task(**options)(do_nothing)

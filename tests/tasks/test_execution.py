@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import Any
 
 import pytest
 
-from django_fairque import Discard, Task, TaskState, current_task, task
-from django_fairque.tasks.execution import Services
+from django_fairque import Discard, Retry, Task, TaskState, current_task, task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks.execution import Services, aexecute, execute
 
-from .helpers import raising, run_next, run_of
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from .helpers import noop, raising, run_next, run_of
 
 
-def test_a_result_is_kept(queue: FairQueue, services: Services) -> None:
+def test_a_result_is_stored(queue: FairQueue, services: Services) -> None:
     @task
     def work(n: int) -> dict[str, int]:
         return {"twice": 2 * n}
@@ -26,7 +25,7 @@ def test_a_result_is_kept(queue: FairQueue, services: Services) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "x" * 300_000])
-def test_a_result_that_can_not_be_kept_is_a_dead_letter(queue: FairQueue, services: Services, value: object) -> None:
+def test_a_result_that_can_not_be_stored_is_a_dead_letter(queue: FairQueue, services: Services, value: object) -> None:
     @task
     def work() -> object:
         return value
@@ -54,7 +53,7 @@ def test_a_task_knows_itself_and_reports(queue: FairQueue, services: Services) -
     current_task().progress(1, 2)  # inert outside
 
 
-def test_states_follow(queue: FairQueue, services: Services) -> None:
+def test_the_state_of_a_result_follows_its_task(queue: FairQueue, services: Services) -> None:
     result = raising(Discard("no"))()
     states = [result.state]
     run_next(queue, services)
@@ -96,17 +95,70 @@ def test_a_traceback_begins_in_the_task(queue: FairQueue, services: Services) ->
 def test_the_nearest_time_limit_counts(
     queue: FairQueue, own: float | None, given: float | None, of_queue: float | None, expected: float
 ) -> None:
-    @task(name="work", timeout=own)
-    def work() -> None: ...
-
+    work = noop(timeout=own)
     (work if given is None else work.using(timeout=given)).enqueue()
     config = queue.config.model_copy(update={"default_task_timeout": of_queue})
     assert run_of(queue, Services(queue.name, config, print, timeout=300)).timeout == expected
 
 
-def test_a_task_pushed_without_a_limit_has_its_functions(queue: FairQueue) -> None:
-    @task(name="work", timeout=60)
-    def work() -> None: ...
-
+def test_a_task_pushed_without_a_limit_has_that_of_its_function(queue: FairQueue) -> None:
+    noop(timeout=60)
     queue.push(Task.create("u", 3, {"args": [], "kwargs": {}}, name="work"))
     assert run_of(queue, Services(queue.name, queue.config, print, timeout=300)).timeout == 60
+
+
+async def test_a_coroutine_runs_on_the_loop(queue: FairQueue, services: Services) -> None:
+    @task
+    async def work(n: int) -> int:
+        return n + 1
+
+    result = work.enqueue(4)
+    queue.settle([await aexecute(run_of(queue, services))])
+    assert queue.get_task(result.id).result == 5
+
+
+def test_a_coroutine_task_can_run_without_a_loop(queue: FairQueue, services: Services) -> None:
+    @task
+    async def work() -> str:
+        return current_task().name
+
+    work.enqueue()
+    assert execute(run_of(queue, services)).body.decode() == f'"{work.name}"'
+
+
+async def test_a_canceled_coroutine_raises_into_its_worker(queue: FairQueue, services: Services) -> None:
+    started = asyncio.Event()
+
+    @task(name="single")
+    async def work() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    @task(name="many", batch=5)
+    async def many(items: list[int]) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    work.enqueue()
+    many.enqueue(1)
+    for _ in range(2):
+        started.clear()
+        running = asyncio.create_task(aexecute(run_of(queue, services)))
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.parametrize(("error", "kind"), [(OSError("net"), "fail"), (SystemExit(1), "fail"), (Retry(5), "later")])
+async def test_an_error_of_a_coroutine_decides_about_the_next_attempt(
+    queue: FairQueue, services: Services, error: BaseException, kind: str
+) -> None:
+    @task
+    async def work() -> None:
+        raise error
+
+    work.enqueue()
+    outcome = await aexecute(run_of(queue, services))
+    assert (outcome.kind, outcome.delay is not None) == (kind, True)
+    assert current_task().id == ""

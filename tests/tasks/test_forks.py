@@ -8,16 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from django_fairque.engine.queue.queue import FairQueue
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from django_fairque import BatchResult, Discard, Retry, TaskState, task
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks.execution import Run, Services, arun_batch, prepare, run_batch
 from tests.hostile import EVERYTHING, RAISED, hostile_class, hostile_classes
 
 from .helpers import run_next
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.model.outcome import Outcome
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def outcomes_of(
@@ -102,9 +99,7 @@ def test_hostile_items_of_a_batch_fail_alone(queue: FairQueue, services: Service
 
 
 @pytest.mark.parametrize("base", [Retry, Discard])
-def test_a_hostile_instruction_is_followed_or_fails(
-    queue: FairQueue, services: Services, base: type[BaseException]
-) -> None:
+def test_a_hostile_instruction_works_or_fails(queue: FairQueue, services: Services, base: type[BaseException]) -> None:
     kinds = list(hostile_classes(base))
 
     @task(name="instructs", max_retries=0)

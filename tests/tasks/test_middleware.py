@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import threading
 import time
 import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.utils import translation
 
@@ -21,6 +25,8 @@ from django_fairque import (
     Priority,
     Retry,
     TaskMiddleware,
+    TaskRun,
+    TaskSend,
     TaskSerializationError,
     TaskUsageError,
     Worker,
@@ -31,21 +37,14 @@ from django_fairque import (
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
 from django_fairque.models import OutboxEntry
-from django_fairque.tasks.execution import Run, prepare, run_batch
+from django_fairque.tasks.execution import Services, run_batch
 from django_fairque.tasks.middleware import MAX_HEADERS_BYTES
 from django_fairque.testing import capture_tasks, eager
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque import TaskRun, TaskSend
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
-    from tests.servers import Server
+from .helpers import awaited, noop, raising, runs_of
 
 HERE = "tests.tasks.test_middleware"
 events: list[Any] = []
@@ -108,7 +107,32 @@ class D(Recording):
     name = "D"
 
 
-def test_the_first_is_the_outermost_and_that_of_the_task_is_inside(use: Callable[..., None]) -> None:
+def speak(**options: Any) -> Any:
+    """Declare a task that returns its language."""
+
+    @task(name="speak", **options)
+    def speak() -> str:
+        return translation.get_language()
+
+    return speak
+
+
+@pytest.fixture(params=[False, True], ids=["function", "coroutine"])
+def declared_as(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Declare a function as it is, or as a coroutine."""
+
+    def declare(function: Callable[..., Any], **options: Any) -> Any:
+        @functools.wraps(function)
+        async def run(*args: Any) -> Any:
+            return function(*args)
+
+        declared: Any = task(**options)
+        return declared(run if request.param else function)
+
+    return declare
+
+
+def test_middleware_of_the_setting_is_entered_before_that_of_the_task(use: Callable[..., None]) -> None:
     use("Recording", "B")
 
     @task(name="ordered", middleware=[C, f"{HERE}.D"])
@@ -138,7 +162,7 @@ class Facts(TaskMiddleware):
         yield
 
 
-def test_middleware_has_the_facts(use: Callable[..., None]) -> None:
+def test_middleware_has_the_facts_of_a_task(use: Callable[..., None]) -> None:
     use("Facts")
 
     @task(name="facts", user="user", priority=Priority.HIGH)
@@ -148,9 +172,6 @@ def test_middleware_has_the_facts(use: Callable[..., None]) -> None:
     work()
     known = ("default", "facts", "ann", Priority.HIGH, result.id)
     assert events == [known, known, (1, ["ann"], {"more": [1]}, False, {})]
-
-
-def test_a_task_without_a_worker_has_no_facts() -> None:
     context = current_task()
     assert (context.priority, context.args, context.kwargs, context.headers) == (Priority.NORMAL, [], {}, {})
 
@@ -172,58 +193,33 @@ class Language(TaskMiddleware):
 def test_headers_travel_with_a_task(use: Callable[..., None]) -> None:
     use("Language")
 
-    @task(name="speak")
-    def speak() -> str:
-        return translation.get_language()
-
     @task(name="aspeak")
     async def aspeak() -> str:
         return translation.get_language()
 
+    spoken = speak()
     with translation.override("ja"):
         results = [
-            speak.enqueue(),
+            spoken.enqueue(),
             aspeak.enqueue(),
-            *(speak | aspeak).enqueue().results,
-            speak.enqueue_many([((), {})])[0],
+            *(spoken | aspeak).enqueue().results,
+            spoken.enqueue_many([((), {})])[0],
+            awaited(aspeak.aenqueue),
         ]
     work()
-    assert [result.result() for result in results] == ["ja"] * 5
+    assert [result.result() for result in results] == ["ja"] * 6
 
 
-async def test_headers_are_those_of_a_coroutine_that_sends(use: Callable[..., None]) -> None:
-    use("Language")
-
-    @task(name="speak")
-    async def speak() -> str:
-        return translation.get_language()
-
-    with translation.override("ja"):
-        result = await speak.aenqueue()
-    await awork()
-    assert await result.aresult() == "ja"
-    await aclose_queues()
-
-
-def test_a_task_without_headers_is_stored_as_before(use: Callable[..., None]) -> None:
+def test_a_task_without_headers_is_stored_with_its_arguments_alone(use: Callable[..., None]) -> None:
     use("Recording")
-
-    @task(name="plain")
-    def plain(x: int) -> None: ...
-
-    result = plain.enqueue(1)
+    result = noop().enqueue(1)
     assert get_queue().get_task(result.id).payload_bytes == b'{"args":[1],"kwargs":{}}'
 
 
-def test_headers_are_part_of_what_is_signed(use: Callable[..., None], redis: Redis) -> None:
+def test_changed_headers_have_a_wrong_signature(use: Callable[..., None], redis: Redis) -> None:
     use("Language")
-
-    @task(name="speak")
-    def speak() -> str:
-        return "ran"
-
     with translation.override("ja"):
-        result = speak.enqueue()
+        result = speak().enqueue()
     key = f"fq:{{default:0}}:payload:{result.id}"
     stored = redis.get(key)
     assert isinstance(stored, bytes)
@@ -267,28 +263,20 @@ class Wrong(TaskMiddleware):
         ({"a": "x" * MAX_HEADERS_BYTES}, "may have 16,384 bytes, these have 16,385"),
     ],
 )
-def test_headers_are_few_and_text(queue: FairQueue, headers: Any, words: str) -> None:
+def test_headers_that_are_no_short_texts_are_refused(queue: FairQueue, headers: Any, words: str) -> None:
     class Own(Wrong):
         pass
 
     Own.headers = headers
-
-    @task(name="wrong", middleware=[Own()])
-    def wrong() -> None: ...
-
     with pytest.raises(TaskUsageError, match=words):
-        wrong.enqueue()
+        noop(middleware=[Own()]).enqueue()
     assert not queue.tasks("queued").items
 
 
 def test_headers_count_for_the_largest_payload(use: Callable[..., None]) -> None:
     use("Language", QUEUE={"MAX_PAYLOAD_BYTES": 40})
-
-    @task(name="speak")
-    def speak() -> None: ...
-
     with pytest.raises(TaskSerializationError):
-        speak.enqueue()
+        speak().enqueue()
 
 
 class Failing(TaskMiddleware):
@@ -311,49 +299,30 @@ class Failing(TaskMiddleware):
             raise ValueError(self.where)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_before_sending_is_raised_and_nothing_is_sent(
-    use: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    use: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     use("Recording", "Failing")
+    unsent = noop()
+    enqueue = partial(awaited, unsent.aenqueue) if is_async else unsent.enqueue
     monkeypatch.setattr(Failing, "where", "enter send")
-
-    @task(name="unsent")
-    def unsent() -> None: ...
-
     with pytest.raises(ValueError, match="enter send"):
-        unsent.enqueue()
+        enqueue()
     assert not get_queue().tasks("queued").items
     assert events == ["A sends 1"]
-
-
-async def test_so_it_is_for_coroutines(use: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    use("Recording", "Failing")
-    monkeypatch.setattr(Failing, "where", "enter send")
-
-    @task(name="unsent")
-    def unsent() -> None: ...
-
-    with pytest.raises(ValueError, match="enter send"):
-        await unsent.aenqueue()
     monkeypatch.setattr(Failing, "where", "leave send")
     with pytest.raises(ValueError, match="leave send"):
-        await unsent.aenqueue()
-    await aclose_queues()
+        enqueue()
 
 
 @pytest.mark.parametrize("where", ["enter run", "leave run"])
-@pytest.mark.parametrize("is_async", [False, True])
 def test_an_error_around_running_is_the_failure_of_the_task(
-    use: Callable[..., None], monkeypatch: pytest.MonkeyPatch, where: str, is_async: bool
+    use: Callable[..., None], monkeypatch: pytest.MonkeyPatch, where: str, declared_as: Callable[..., Any]
 ) -> None:
     use("Recording", "Failing")
     monkeypatch.setattr(Failing, "where", where)
-
-    def run() -> None: ...
-
-    async def arun() -> None: ...
-
-    result = task(name="failing", max_retries=0)(arun if is_async else run).enqueue()
+    result = declared_as(lambda: None, name="failing", max_retries=0).enqueue()
     events.clear()
     work()
     assert result.state is TaskState.FAILED
@@ -375,18 +344,13 @@ class Swallowing(TaskMiddleware):
         return self.Manager()
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_no_middleware_keeps_an_error_from_going_on(use: Callable[..., None], is_async: bool) -> None:
+def test_middleware_can_not_swallow_an_error(use: Callable[..., None], declared_as: Callable[..., Any]) -> None:
     use("Recording", "Swallowing")
 
-    def run() -> None:
+    def fail() -> None:
         raise ValueError("mine")
 
-    async def arun() -> None:
-        raise ValueError("mine")
-
-    declared = task(name="swallowed", max_retries=0)(arun if is_async else run)
-    result = declared.enqueue()
+    result = declared_as(fail, name="swallowed", max_retries=0).enqueue()
     events.clear()
     work()
     assert result.state is TaskState.FAILED
@@ -396,20 +360,15 @@ def test_no_middleware_keeps_an_error_from_going_on(use: Callable[..., None], is
 @pytest.mark.parametrize(
     ("error", "state"), [(Retry(delay=60), TaskState.SCHEDULED), (Discard("not needed"), TaskState.CANCELED)]
 )
-def test_retry_and_discard_pass_through(use: Callable[..., None], error: Exception, state: TaskState) -> None:
+def test_retry_and_discard_pass_middleware(use: Callable[..., None], error: Exception, state: TaskState) -> None:
     use("Recording")
-
-    @task(name="passing")
-    def passing() -> None:
-        raise error
-
-    result = passing.enqueue()
+    result = raising(error)()
     work()
     assert result.state is state
     assert events[-1] == f"A sees {type(error).__name__}"
 
 
-def test_middleware_may_discard_a_task_and_try_it_again(use: Callable[..., None]) -> None:
+def test_middleware_may_discard_a_task(use: Callable[..., None]) -> None:
     class Refusing(TaskMiddleware):
         @contextmanager
         def around_run(self, run: TaskRun) -> Iterator[None]:
@@ -429,13 +388,8 @@ def test_middleware_may_discard_a_task_and_try_it_again(use: Callable[..., None]
 
 def test_a_traceback_begins_in_the_code_of_the_task(use: Callable[..., None]) -> None:
     use("Language")
-
-    @task(name="failing")
-    def failing() -> None:
-        raise ValueError("mine")
-
     with eager() as tasks, pytest.raises(ValueError, match="mine"):
-        failing.enqueue()
+        raising(ValueError("mine"))()
     frames = traceback.extract_tb(tasks.of("failing")[0].error.__traceback__)  # type: ignore[union-attr]
     assert "around_function" not in str(frames)
 
@@ -450,11 +404,7 @@ def test_the_time_limit_includes_middleware(use: Callable[..., None]) -> None:
             yield
 
     use()
-
-    @task(name="slow", middleware=[Slow], timeout=0.05, max_retries=0)
-    def slow() -> None: ...
-
-    result = slow.enqueue()
+    result = noop(middleware=[Slow], timeout=0.05, max_retries=0).enqueue()
     work()
     assert "SoftTimeLimitExceeded" in result.errors[-1].error
 
@@ -467,25 +417,20 @@ class OfItems(TaskMiddleware):
 
     @contextmanager
     def around_run(self, run: TaskRun) -> Iterator[None]:
-        events.append((run.user_id, run.headers, [(each.user_id, each.headers["user"]) for each in run.tasks]))
+        events.append((run.user_id, run.headers, [(item.user_id, item.headers["user"]) for item in run.tasks]))
         yield
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_batch_is_one_run(queue: FairQueue, services: Services, is_async: bool) -> None:
-
+def test_middleware_runs_once_for_a_batch(
+    queue: FairQueue, services: Services, declared_as: Callable[..., Any]
+) -> None:
     def many(items: list[str]) -> None: ...
 
-    async def amany(items: list[str]) -> None: ...
-
-    options: dict[str, Any] = {"batch": 10, "user": str, "middleware": [OfItems]}
-    declare: Any = task(name="many", **options)
-    declared = declare(amany if is_async else many)
+    declared = declared_as(many, name="many", batch=10, user=str, middleware=[OfItems])
     for users in (["ann", "ben", "ann"], ["ann"]):
         for user in users:
             declared.enqueue(user)
-        runs = [prepare(lease, services) for lease in queue.pop_batch(10, "w")]
-        run_batch([run for run in runs if isinstance(run, Run)])
+        run_batch(runs_of(queue, services))
     (of_two, headers, items), of_one = events
     assert (of_two, headers, sorted(items)) == (None, {"common": "x"}, [("ann", "ann"), ("ann", "ann"), ("ben", "ben")])
     assert of_one == ("ann", {"common": "x", "user": "ann"}, [("ann", "ann")])
@@ -520,8 +465,6 @@ class Both(Places):
 
 
 def declare_coroutine(kind: type[TaskMiddleware]) -> Any:
-    from asgiref.sync import sync_to_async
-
     @task(name="places", middleware=[kind])
     async def places() -> list[Any]:
         seen = variable.get()
@@ -536,7 +479,7 @@ def declare_coroutine(kind: type[TaskMiddleware]) -> Any:
     ("kind", "place", "seen"),
     [(Places, "synchronous code", "set"), (OnLoop, "loop", "set"), (Both, "loop", "set by a coroutine")],
 )
-def test_where_middleware_is_entered_around_a_coroutine(
+def test_middleware_is_entered_in_the_thread_that_fits_it(
     queue: FairQueue, kind: type[TaskMiddleware], place: str, seen: str
 ) -> None:
     result = declare_coroutine(kind).enqueue()
@@ -547,7 +490,7 @@ def test_where_middleware_is_entered_around_a_coroutine(
     assert value == "changed"
 
 
-async def test_captured_coroutines_pass_middleware_too(queue: FairQueue) -> None:
+async def test_captured_coroutines_pass_middleware(queue: FairQueue) -> None:
     declared = declare_coroutine(Places)
     with capture_tasks() as tasks:
         await declared.aenqueue()
@@ -610,63 +553,29 @@ async def test_a_coroutine_that_is_canceled_while_it_enters_leaves_again(queue: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_headers_are_those_of_the_call_and_not_of_the_commit(use: Callable[..., None]) -> None:
-    use("Language")
-
-    @task(name="speak")
-    def speak() -> str:
-        return translation.get_language()
-
+@pytest.mark.parametrize("outbox", [False, True])
+def test_headers_of_a_transaction_are_those_of_the_call(use: Callable[..., None], outbox: bool) -> None:
+    use("Language", OUTBOX=outbox)
     with transaction.atomic(), translation.override("ja"):
-        result = speak.enqueue()
+        result = speak().enqueue()
+        assert [entry.tasks.count("headers") for entry in OutboxEntry.objects.all()] == [1] * outbox
         translation.activate("de")
     assert connections["default"].in_atomic_block is False
     work()
     assert result.result() == "ja"
 
 
-@pytest.mark.django_db(transaction=True)
-def test_headers_pass_the_outbox(use: Callable[..., None]) -> None:
-    use("Language", OUTBOX=True)
-
-    @task(name="speak")
-    def speak() -> str:
-        return translation.get_language()
-
-    with transaction.atomic(), translation.override("ja"):
-        result = speak.enqueue()
-        assert "headers" in OutboxEntry.objects.get().tasks
-    work()
-    assert result.result() == "ja"
-
-
-def test_headers_are_those_of_the_last_call_that_is_debounced(use: Callable[..., None]) -> None:
+def test_headers_of_debounced_calls_are_those_of_the_last(use: Callable[..., None]) -> None:
     use("Language")
-
-    @task(name="speak", debounce=0.001)
-    def speak() -> None: ...
-
+    debounced = speak(debounce=0.001)
     for language in ("ja", "de"):
         with translation.override(language):
-            result = speak.enqueue()
-    assert get_queue().get_task(result.id).payload["about"] == {"headers": {"language": "de"}}
-
-
-def test_what_a_worker_of_the_version_before_reads_is_there(use: Callable[..., None]) -> None:
-    use("Language")
-
-    @task(name="speak")
-    def speak() -> None: ...
-
-    with translation.override("ja"):
-        result = speak.enqueue()
-    payload = json.loads(get_queue().get_task(result.id).payload_bytes)
-    assert payload == {"args": [], "kwargs": {}, "about": {"headers": {"language": "ja"}}}
+            result = debounced.enqueue()
+    payload = {"args": [], "kwargs": {}, "about": {"headers": {"language": "de"}}}
+    assert json.loads(get_queue().get_task(result.id).payload_bytes) == payload
 
 
 def test_a_bare_payload_passes_the_middleware_of_the_setting(use: Callable[..., None]) -> None:
-    from django_fairque.engine.model.task import Task
-
     use("Facts", WORKER={"HANDLER": f"{HERE}.handle"})
     get_queue().push(Task.create("ann", 3, {"about": {"headers": {"a": "b"}}}))
     work()
@@ -697,25 +606,17 @@ ready = NeedsArguments(1)
         ("NeedsArguments", "can't be made without arguments"),
     ],
 )
-def test_what_is_no_middleware_is_refused(use: Callable[..., None], name: str, words: str) -> None:
+def test_a_setting_that_names_no_middleware_is_refused(use: Callable[..., None], name: str, words: str) -> None:
     use(name)
-
-    @task(name="any")
-    def declared() -> None: ...
-
     with pytest.raises(ConfigurationError, match=words):
-        declared.enqueue()
+        noop().enqueue()
     with pytest.raises(ConfigurationError, match=words):
         work()
 
 
-def test_an_instance_may_be_named(use: Callable[..., None]) -> None:
+def test_the_setting_may_name_an_instance_of_middleware(use: Callable[..., None]) -> None:
     use("ready")
-
-    @task(name="any")
-    def declared() -> None: ...
-
-    result = declared.enqueue()
+    result = noop().enqueue()
     work()
     assert result.state is TaskState.FINISHED
 

@@ -6,7 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from asgiref.sync import SyncToAsync
@@ -14,12 +15,8 @@ from django.db import connection, transaction
 
 from django_fairque import get_queue, signals, task
 from django_fairque.conf import aclose_queues
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks.transactions import open_transactions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @task(name="watched")
@@ -85,7 +82,7 @@ def test_a_connection_without_autocommit_counts() -> None:
 
 
 def test_where_connections_may_have_been_opened_before_one_may_be_in_a_transaction() -> None:
-    code = "from django_fairque.tasks.transactions import open_transactions as each; print(each.may_be_open())"
+    code = "from django_fairque.tasks.transactions import open_transactions; print(open_transactions.may_be_open())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 

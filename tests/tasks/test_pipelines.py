@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -10,17 +11,12 @@ from django.db import transaction
 from django_fairque import Step, chain, current_task, group, task
 from django_fairque.engine.model.errors import DependencyCycleError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks.definition import TaskDefinition
 from django_fairque.tasks.errors import TaskUsageError, TaskWaitTimeoutError
-from django_fairque.tasks.execution import Run, execute, prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.definition import TaskDefinition
-    from django_fairque.tasks.execution import Services
-    from django_fairque.tasks.pipelines import Pipeline
-    from django_fairque.tasks.results import TaskResult
+from django_fairque.tasks.execution import Run, Services, execute, prepare
+from django_fairque.tasks.pipelines import Pipeline
+from django_fairque.tasks.results import TaskResult
 
 Steps = dict[str, Step]
 
@@ -70,7 +66,7 @@ def edges(pipeline: Pipeline) -> set[str]:
         (lambda a, b, c, d, e: chain(a, group([b, c]), d), "ab ac bd cd"),
     ],
 )
-def test_what_comes_before_what(steps: Steps, build: Callable[..., Pipeline], expected: str) -> None:
+def test_operators_order_the_steps_of_a_pipeline(steps: Steps, build: Callable[..., Pipeline], expected: str) -> None:
     assert edges(build(*steps.values())) == set(expected.split())
 
 
@@ -157,7 +153,7 @@ def test_a_run_that_fails_waits_for_its_dead_letter(queue: FairQueue, run_all: C
     assert (run.state, run.results[1].result()) == ("finished", 1)
 
 
-async def test_awaited(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+async def test_coroutines_wait_for_a_run(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
     from django_fairque.conf import aclose_queues
 
     run = await (steps["a"] >> steps["b"]).aenqueue()
@@ -171,7 +167,7 @@ async def test_awaited(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_is_sent_when_the_transaction_commits(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+def test_a_pipeline_is_sent_when_the_transaction_commits(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
     pipeline = steps["a"] >> steps["b"]
     with transaction.atomic():
         run, other = pipeline.enqueue(), pipeline.enqueue()
@@ -181,7 +177,7 @@ def test_it_is_sent_when_the_transaction_commits(steps: Steps, run_all: Callable
     assert run_all() == ["a", "a", "b", "b"]
 
 
-def test_dependencies_of_a_single_task(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
+def test_a_single_task_may_depend_on_others(steps: Steps, run_all: Callable[[], list[Any]]) -> None:
     @task(on_dependency_failure="cancel")
     def last() -> int:
         return len(current_task().parent_results())
@@ -206,23 +202,23 @@ def test_a_single_dependency_needs_no_sequence(queue: FairQueue, steps: Steps, o
 
 
 class TestMistakes:
-    def test_a_cycle(self, steps: Steps) -> None:
+    def test_a_cycle_of_steps_is_refused(self, steps: Steps) -> None:
         a, b, *_ = steps.values()
         with pytest.raises(DependencyCycleError, match="→"):
             ((a >> b) | (b >> a)).enqueue()
 
-    def test_two_queues(self, steps: Steps) -> None:
+    def test_steps_of_two_queues_are_refused(self, steps: Steps) -> None:
         with pytest.raises(TaskUsageError, match="one queue, these steps name default, mail"):
             (steps["a"] >> steps["b"].using(queue="mail")).enqueue()
 
-    def test_arguments_that_do_not_fit(self) -> None:
+    def test_arguments_that_do_not_fit_are_refused_in_a_step(self) -> None:
         @task
         def work(name: str) -> None: ...
 
         with pytest.raises(TaskUsageError, match="missing a required argument"):
             work.s()  # type: ignore[call-arg]
 
-    def test_things_that_are_no_steps(self, steps: Steps) -> None:
+    def test_a_pipeline_of_other_things_is_refused(self, steps: Steps) -> None:
         with pytest.raises(TypeError):
             steps["a"] >> "b"  # type: ignore[operator]
         with pytest.raises(TaskUsageError, match=r"group\(\) takes steps"):
@@ -246,7 +242,9 @@ class TestMistakes:
         ],
     )
     @pytest.mark.parametrize("batch", [False, True])
-    def test_a_task_that_needs_arguments(self, steps: Steps, build: Callable[..., Pipeline], batch: bool) -> None:
+    def test_a_bare_task_with_parameters_is_refused(
+        self, steps: Steps, build: Callable[..., Pipeline], batch: bool
+    ) -> None:
         if batch:
 
             @task(batch=5)
@@ -271,12 +269,12 @@ class TestMistakes:
             lambda a, b, c: group([a, a]),
         ],
     )
-    def test_a_task_without_a_call_stands_there_once(self, build: Callable[..., Pipeline]) -> None:
+    def test_a_bare_task_that_stands_there_twice_is_refused(self, build: Callable[..., Pipeline]) -> None:
         """It might be meant as one task of the graph, or as two."""
         with pytest.raises(TaskUsageError, match=r"more than once: write \w\.s\(\) for each task that is meant"):
             build(*bare_tasks("abc"))
 
-    def test_a_group_of_loose_steps(self, steps: Steps) -> None:
+    def test_a_group_of_loose_steps_is_refused(self, steps: Steps) -> None:
         words = r"(?m)group\(\) takes one list, such as group\(\[a\.s\(…\), b\.s\(…\)\]\), got "
         with pytest.raises(TaskUsageError, match=words + r"<step .*\('a'\)>, <step .*\('b'\)>$"):
             group(steps["a"], steps["b"])  # type: ignore[arg-type]
@@ -286,18 +284,18 @@ class TestMistakes:
             group(steps["a"])  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("bad", [{"depends_on": b"an id"}, {"depends_on": [7]}, {"on_dependency_failure": "maybe"}])
-    def test_options(self, steps: Steps, bad: dict[str, Any]) -> None:
+    def test_invalid_options_of_a_step_are_refused(self, steps: Steps, bad: dict[str, Any]) -> None:
         with pytest.raises(TaskUsageError):
             steps["a"].using(**bad)
 
     @pytest.mark.usefixtures("queue")
-    def test_a_run_is_no_task(self, steps: Steps) -> None:
+    def test_a_run_can_not_be_a_dependency(self, steps: Steps) -> None:
         run = (steps["a"] >> steps["b"]).enqueue()
         for given in (run, [run]):
             with pytest.raises(TaskUsageError, match=r"depends_on names tasks, got the run .*: run\[step\]"):
                 steps["c"].using(depends_on=given)
 
-    def test_parents_that_are_not_one(self, run_all: Callable[[], list[Any]], queue: FairQueue) -> None:
+    def test_a_parent_result_needs_exactly_one_parent(self, run_all: Callable[[], list[Any]], queue: FairQueue) -> None:
         @task(max_retries=0)
         def alone() -> None:
             current_task().parent_result()

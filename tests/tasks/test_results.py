@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,24 +18,21 @@ from django_fairque import (
     TaskState,
     TaskValidationError,
     TaskWaitTimeoutError,
-    task,
 )
 from django_fairque.conf import aclose_queues
+from django_fairque.engine.queue.queue import FairQueue
+from tests.leases import pop
 
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from .helpers import noop
 
 
 def enqueue() -> TaskResult:
-    @task(name="work")
-    def work() -> None: ...
-
-    return work.enqueue()
+    result: TaskResult = noop().enqueue()
+    return result
 
 
 def end(queue: FairQueue, how: str) -> None:
-    lease = queue.pop("w")
-    assert lease is not None
+    lease = pop(queue)
     if how == "finish":
         queue.finish(lease, {"n": 1})
     elif how == "fail":
@@ -45,8 +42,13 @@ def end(queue: FairQueue, how: str) -> None:
 
 
 def test_there_is_no_result_before_the_end(queue: FairQueue) -> None:
+    result = enqueue()
     with pytest.raises(TaskNotFinishedError, match="it is queued"):
-        enqueue().result()
+        result.result()
+    with pytest.raises(TimeoutError, match=r"had not ended after 0\.01 s; it is queued"):
+        result.wait(timeout=0.01)
+    end(queue, "finish")
+    assert result.wait(timeout=0) == {"n": 1}, "it is read once more after the time"
 
 
 def test_waiting_ends_with_the_task(queue: FairQueue) -> None:
@@ -57,17 +59,15 @@ def test_waiting_ends_with_the_task(queue: FairQueue) -> None:
     ending.join()
 
 
-def test_waiting_ends_with_the_time(queue: FairQueue) -> None:
-    with pytest.raises(TimeoutError, match=r"had not ended after 0\.01 s; it is queued"):
-        enqueue().wait(timeout=0.01)
-
-
-def test_a_failure_is_told_by_its_text(queue: FairQueue) -> None:
-    result = enqueue()
-    end(queue, "fail")
-    with pytest.raises(TaskFailedError, match="no such address"):
+def test_an_unknown_id_is_an_error(queue: FairQueue) -> None:
+    result = TaskResult("nothing")
+    assert result.state is None
+    with pytest.raises(TaskNotFoundError, match="does not know task 'nothing'"):
         result.result()
-    assert result.errors[-1].error == "no such address"
+    with pytest.raises(TaskNotFoundError, match="it may have been forgotten"):
+        result.wait()
+    with pytest.raises(TaskNotFoundError):
+        result.cancel()
 
 
 def test_a_canceled_task_has_no_result(queue: FairQueue) -> None:
@@ -77,21 +77,12 @@ def test_a_canceled_task_has_no_result(queue: FairQueue) -> None:
         result.wait(timeout=30)
 
 
-def test_an_unknown_id_is_an_error(queue: FairQueue) -> None:
-    result = TaskResult("nothing")
-    assert result.state is None
-    with pytest.raises(TaskNotFoundError, match="does not know task 'nothing'"):
-        result.result()
-    with pytest.raises(TaskNotFoundError):
-        result.cancel()
-
-
-def test_its_place_among_its_users_tasks(queue: FairQueue) -> None:
+def test_a_result_knows_its_position_among_the_tasks_of_its_user(queue: FairQueue) -> None:
     results = [enqueue() for _ in range(3)]
     assert [result.position for result in results] == [0, 1, 2]
 
 
-async def test_the_coroutines_say_the_same(queue: FairQueue) -> None:
+async def test_coroutines_read_results_and_errors(queue: FairQueue) -> None:
     done, failed = enqueue(), enqueue()
     assert await done.aposition() == 0
     end(queue, "finish")
@@ -105,39 +96,24 @@ async def test_the_coroutines_say_the_same(queue: FairQueue) -> None:
     await aclose_queues()
 
 
-def test_a_last_look_comes_after_the_time(queue: FairQueue) -> None:
-    result = enqueue()
-    end(queue, "finish")
-    assert result.wait(timeout=0) == {"n": 1}
-
-
-def test_an_unknown_id_is_not_waited_for(queue: FairQueue) -> None:
-    with pytest.raises(TaskNotFoundError, match="it may have been forgotten"):
-        TaskResult("nothing").wait()
-
-
 @pytest.mark.parametrize("timeout", [-1, "5", float("nan"), True])
 def test_a_wrong_time_to_wait_is_refused(queue: FairQueue, timeout: Any) -> None:
     with pytest.raises(TaskValidationError, match="timeout must be a number of seconds"):
         enqueue().wait(timeout)
 
 
-def test_an_error_is_text_and_never_an_exception_of_its_kind(queue: FairQueue) -> None:
+def test_a_failed_task_raises_its_error_as_text(queue: FairQueue) -> None:
     result = enqueue()
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.fail(lease, ZeroDivisionError("division by zero"), retry=False)
+    queue.fail(pop(queue), ZeroDivisionError("division by zero"), retry=False)
     with pytest.raises(TaskFailedError) as caught:
         result.wait(timeout=30)
     assert (caught.value.task_id, caught.value.error) == (result.id, "ZeroDivisionError: division by zero")
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert result.errors[-1].error == caught.value.error
 
 
 def test_an_expired_task_has_failed(queue: FairQueue) -> None:
-    @task(name="work", expires=1)
-    def work() -> None: ...
-
-    result = work.enqueue()
+    result = noop(expires=1).enqueue()
     now = time.time() + 5
     while queue.sweep(now=now).more:
         pass

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque import Discard, Retry, SoftTimeLimitExceeded
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks.errors import TaskRevoked, TaskTimeoutError
-from django_fairque.tasks.execution import Run, execute, failed_outcome, prepare
+from django_fairque.tasks.execution import Run, Services, execute, failed_outcome, prepare
 from django_fairque.tasks.retries import NextStep, decide_next_step
+from tests.leases import pop
 
 from .helpers import raising, run_next, run_next_of, run_of
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
         (Discard("old"), {}, "canceled", 0),
     ],
 )
-def test_what_is_raised_decides(
+def test_the_raised_exception_decides_about_the_next_attempt(
     queue: FairQueue, services: Services, error: BaseException, options: dict[str, Any], status: str, retries: int
 ) -> None:
     result = raising(error, **options)()
@@ -70,9 +68,7 @@ def test_retries_wait_longer_each_time(queue: FairQueue, services: Services) -> 
     run_next(queue, services)
     first = queue.get_task(result.id).execute_after
     now = (first or 0) + 1
-    lease = queue.pop("w", now=now)
-    assert lease is not None
-    prepared = prepare(lease, services)
+    prepared = prepare(pop(queue, now=now), services)
     assert isinstance(prepared, Run)
     queue.settle([execute(prepared)], now=now)
     assert queue.get_task(result.id).execute_after == pytest.approx(now + 15)
@@ -87,16 +83,16 @@ def test_a_time_limit_is_worth_another_attempt_whatever_is_retried(queue: FairQu
 
 
 def test_a_backoff_function_decides_from_retries_and_error(queue: FairQueue, services: Services) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def backoff(retries: int, error: BaseException) -> timedelta:
-        asked.append((retries, error))
+        calls.append((retries, error))
         return timedelta(minutes=2)
 
     error = OSError("net")
     raising(error, backoff=backoff)()
     assert execute(run_of(queue, services)).delay == 120
-    assert asked == [(0, error)]
+    assert calls == [(0, error)]
 
 
 @pytest.mark.parametrize("answer", [-1, "soon", float("nan"), True, timedelta(days=-1)])

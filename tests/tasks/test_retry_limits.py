@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from django_fairque import BatchResult, Retry, TaskState, current_task, task
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import FailureType
-from django_fairque.tasks.execution import Run, execute, prepare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.tasks.execution import Run, Services, execute, prepare
+from tests.leases import pop
 
 MOST_RUNS = 30
 
@@ -86,9 +83,7 @@ def test_a_retry_that_starts_too_late_expires_in_the_queue(queue: FairQueue, ser
 def test_a_task_that_was_given_back_has_started_in_time(queue: FairQueue) -> None:
     handle, now = raising(ValueError, expires=100).enqueue(), time.time()
     for make in (Outcome.release, lambda lease: Outcome.crash(lease, "died")):
-        lease = queue.pop("w", now=now)
-        assert lease is not None
-        queue.settle([make(lease)], now=now)
+        queue.settle([make(pop(queue, now=now))], now=now)
         now += 200
     assert queue.get_task(handle.id).state is TaskState.QUEUED
     assert queue.pop("w", now=now) is not None

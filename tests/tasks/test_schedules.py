@@ -1,28 +1,34 @@
-"""Schedules from settings: brought to the queues, changed, removed, and what is wrong with them said."""
+"""Schedules from settings: they are brought to the queues, changed and removed, and mistakes are reported."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.checks import run_checks
 
-from django_fairque import Priority, aget_queue, get_queue, task
+from django_fairque import Priority, Task, aget_queue, get_queue, task
 from django_fairque.conf import aclose_queues
 from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.schedules import DeclaredSchedules, sync_schedules
+from tests.fixture_types import FairQueue, Server, Settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+GOOD = {"task": "shop.report", "every": 60, "args": ["x"]}
 
-    from pytest_django import Settings
 
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+def problem() -> str:
+    """Return the one message of the system checks about schedules."""
+    (error,) = [message for message in run_checks(tags=["fairque"]) if message.id == "fairque.E010"]
+    return str(error.msg)
+
+
+def names() -> list[str]:
+    return [schedule.name for schedule in get_queue().schedules.list()]
 
 
 @pytest.fixture
@@ -61,37 +67,30 @@ def test_declared_schedules_are_kept(declare: Callable[..., FairQueue], settings
     assert (often.every, often.missed, often.task["priority"]) == (60, "one", Priority.HIGH)
 
 
-def test_what_is_not_declared_any_more_is_removed_and_others_are_left(declare: Callable[..., FairQueue]) -> None:
-    queue = declare(a={"task": "shop.report", "every": 60, "args": ["x"]})
-    queue.schedules.add("mine", task=queue_task(), every=60)
-    assert [each.name for each in declare().schedules.list()] == ["mine"]
+def test_schedules_that_are_not_declared_any_more_are_removed(declare: Callable[..., FairQueue]) -> None:
+    queue = declare(a=GOOD)
+    queue.schedules.add("mine", task=Task.create("u", 3, None), every=60)
+    declare()
+    assert names() == ["mine"]
 
 
-def queue_task() -> Any:
-    from django_fairque import Task
-
-    return Task.create("u", 3, None)
-
-
-def test_what_an_operator_switched_off_stays_off_until_the_declaration_changes(
+def test_a_disabled_schedule_stays_so_until_its_declaration_changes(
     declare: Callable[..., FairQueue],
 ) -> None:
-    queue = declare(a={"task": "shop.report", "every": 60, "args": ["x"]})
+    queue = declare(a=GOOD)
     queue.schedules.disable("a")
-    assert not declare(a={"task": "shop.report", "every": 60, "args": ["x"]}).schedules.get("a").enabled
-    assert declare(a={"task": "shop.report", "every": 90, "args": ["x"]}).schedules.get("a").enabled
+    assert not declare(a=GOOD).schedules.get("a").enabled
+    assert declare(a={**GOOD, "every": 90}).schedules.get("a").enabled
 
 
 def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture) -> None:
-    good = {"task": "shop.report", "every": 60, "args": ["x"]}
-    declare(a=good, b=good)
+    declare(a=GOOD, b=GOOD)
     with pytest.raises(TaskUsageError, match=r"b: .*did you mean 'shop.report'"):
-        declare(a={**good, "every": 70}, b={**good, "task": "shop.rapport"})
-    assert [(each.name, each.every) for each in get_queue().schedules.list()] == [("a", 70), ("b", 60)]
+        declare(a={**GOOD, "every": 70}, b={**GOOD, "task": "shop.rapport"})
+    assert [(schedule.name, schedule.every) for schedule in get_queue().schedules.list()] == [("a", 70), ("b", 60)]
     DeclaredSchedules().update_or_log()
     assert "SCHEDULES are not all in force: b: " in caplog.text
-    (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
-    assert "the schedule 'b' can't be used" in error.msg
+    assert "the schedule 'b' can't be used" in problem()
 
 
 def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., FairQueue]) -> None:
@@ -103,7 +102,7 @@ def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., F
         b={"TASK": "shop.timed", "EVERY": 60, "EXPIRES": 5},
         c={"TASK": "shop.report", "EVERY": 60, "ARGS": ["x"]},
     )
-    assert {each.name: each.expires for each in queue.schedules.list()} == {"a": 60, "b": 5, "c": None}
+    assert {schedule.name: schedule.expires for schedule in queue.schedules.list()} == {"a": 60, "b": 5, "c": None}
     queue.schedules.add("d", task=timed.using(expires_at=timedelta(seconds=7)).s(), every=60)
     queue.schedules.add("e", task=timed.s(), every=60, expires=None)
     assert [queue.schedules.get(name).expires for name in "de"] == [7, None]
@@ -113,21 +112,19 @@ def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., F
         queue.schedules.add("f", task=timed.using(expires_at=time.time() + 60).s(), every=60)
 
 
-def test_nor_does_a_task_that_says_itself_when(declare: Callable[..., FairQueue]) -> None:
+def test_a_task_with_a_delay_of_its_own_harms_no_other_schedule(declare: Callable[..., FairQueue]) -> None:
     @task(name="shop.timed", delay=60.0)
     def timed() -> None: ...
 
-    good = {"task": "shop.report", "every": 60, "args": ["x"]}
     with pytest.raises(
         TaskUsageError, match=r"b: a scheduled task has no depends_on, delay, execute_after or expires_at"
     ):
-        declare(b={"task": "shop.timed", "every": 60}, c=good)
-    assert [each.name for each in get_queue().schedules.list()] == ["c"]
-    (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
-    assert "the schedule 'b' can't be used" in error.msg
+        declare(b={"task": "shop.timed", "every": 60}, c=GOOD)
+    assert names() == ["c"]
+    assert "the schedule 'b' can't be used" in problem()
 
 
-def test_a_user_function_that_raises_harms_no_other(
+def test_a_failing_user_function_harms_no_other(
     declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture
 ) -> None:
     owners: dict[str, str] = {}
@@ -135,16 +132,15 @@ def test_a_user_function_that_raises_harms_no_other(
     @task(name="shop.owned", user=lambda: owners["owner"])
     def owned() -> None: ...
 
-    good, bad = {"task": "shop.report", "every": 60, "args": ["x"]}, {"task": "shop.owned", "every": 60}
+    bad = {"task": "shop.owned", "every": 60}
     with pytest.raises(
         TaskUsageError, match=r"b: the user function of shop.owned raised KeyError: 'owner'; fix it, or"
     ):
-        declare(a=good, b=bad, c={**bad, "user": "acme"})
-    assert [each.name for each in get_queue().schedules.list()] == ["a", "c"]
+        declare(a=GOOD, b=bad, c={**bad, "user": "acme"})
+    assert names() == ["a", "c"]
     DeclaredSchedules().update_or_log()
     assert "SCHEDULES are not all in force: b: the user function" in caplog.text
-    (error,) = [each for each in run_checks(tags=["fairque"]) if each.id == "fairque.E010"]
-    assert "the schedule 'b' can't be used: the user function" in error.msg
+    assert "the schedule 'b' can't be used: the user function" in problem()
 
 
 def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> None:
@@ -153,8 +149,8 @@ def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> Non
     @task(name="shop.owned", user=lambda: next(answers))
     def owned() -> None: ...
 
-    declare(a={"task": "shop.owned", "every": 60}, b={"task": "shop.report", "every": 60, "args": ["x"]})
-    assert [each.name for each in get_queue().schedules.list()] == ["a", "b"]
+    declare(a={"task": "shop.owned", "every": 60}, b=GOOD)
+    assert names() == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +166,9 @@ def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> Non
         ({"every": 60}, 'the name of a task, such as "shop.tasks.report"; got nothing'),
     ],
 )
-def test_mistakes(declare: Callable[..., FairQueue], schedule: dict[str, Any], words: str) -> None:
+def test_a_mistake_in_a_declared_schedule_is_refused(
+    declare: Callable[..., FairQueue], schedule: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ConfigurationError, match=words):
         declare(a=schedule)
 
@@ -189,7 +187,7 @@ async def test_a_task_stands_for_its_call_without_arguments(queue: FairQueue) ->
     await aclose_queues()
 
 
-def test_a_task_that_needs_arguments_does_not(queue: FairQueue) -> None:
+def test_a_schedule_refuses_a_task_that_needs_arguments(queue: FairQueue) -> None:
     @task(name="report")
     def report(customer: str) -> None: ...
 
@@ -204,11 +202,10 @@ def test_two_services_with_different_declarations_get_a_warning(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    good = {"task": "shop.report", "every": 60, "args": ["x"]}
-    declare(a=good)
+    declare(a=GOOD)
     first = DeclaredSchedules("w1")
     declared = {**settings.FAIRQUE}
-    settings.FAIRQUE = {**declared, "SCHEDULES": {"b": good}, "CODE_VERSION": "other"}
+    settings.FAIRQUE = {**declared, "SCHEDULES": {"b": GOOD}, "CODE_VERSION": "other"}
     second = DeclaredSchedules("w2")
     same = DeclaredSchedules("w3")
     assert first.update_or_log()
@@ -217,24 +214,23 @@ def test_two_services_with_different_declarations_get_a_warning(
     assert not caplog.text
     assert first.update_or_log()
     assert first.update_or_log()
-    (line,) = [each for each in caplog.messages if each.startswith("queue default:")]
+    (line,) = [line for line in caplog.messages if line.startswith("queue default:")]
     assert "are not in force: version other was deployed later" in line
     monkeypatch.setattr("django_fairque.tasks.schedules.MAX_DEPLOYMENT_SECONDS", 0)
     caplog.clear()
     for _ in range(2):
         assert first.update_or_log()
-    (line,) = [each for each in caplog.messages if each.startswith("queue default:")]
+    (line,) = [line for line in caplog.messages if line.startswith("queue default:")]
     assert "workers of version other (in force) and " in line
-    assert [each.name for each in get_queue().schedules.list()] == ["b"]
+    assert names() == ["b"]
     first.adopt("default")
-    assert [each.name for each in get_queue().schedules.list()] == ["a"]
+    assert names() == ["a"]
 
 
 def test_a_version_by_name_is_recommended(declare: Callable[..., FairQueue], settings: Settings) -> None:
-    good = {"task": "shop.report", "every": 60, "args": ["x"]}
     found = []
-    for schedules, version in (({}, None), ({"a": good}, None), ({"a": good}, "v1")):
+    for schedules, version in (({}, None), ({"a": GOOD}, None), ({"a": GOOD}, "v1")):
         declare(**schedules)
         settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": version}
-        found.append([each.id for each in run_checks(tags=["fairque"], include_deployment_checks=True)])
-    assert ["fairque.W054" in each for each in found] == [False, True, False]
+        found.append([message.id for message in run_checks(tags=["fairque"], include_deployment_checks=True)])
+    assert ["fairque.W054" in ids for ids in found] == [False, True, False]

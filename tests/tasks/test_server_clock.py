@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_fairque import Task, TaskState, TaskUsageError, get_queue, task
-from django_fairque.conf import aclose_queues
 from django_fairque.events import activation, field_tracker, on_create, rules
 from django_fairque.models import OutboxEntry
 from django_fairque.outbox.relay import relay_rows
+from django_fairque.tasks.execution import Services
+from tests.fixture_types import FairQueue, Redis, Settings
 from tests.shop.models import Order
 from tests.stored_tasks import replace_payload, stored_payload
 
-from .helpers import run_next
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
+from .helpers import awaited, run_next
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,16 +43,10 @@ def in_outbox(queue: FairQueue) -> str:
         return str(work().enqueue(1).id)
 
 
-async def through_coroutines() -> str:
-    result = await work().aenqueue(1)
-    await aclose_queues()
-    return str(result.id)
-
-
 SPANS: dict[str, Any] = {"execute_after": timedelta(minutes=1), "expires_at": timedelta(minutes=5)}
 WAYS: dict[str, Callable[[FairQueue], str]] = {
     "enqueue": lambda _: work().enqueue(1).id,
-    "enqueue from a coroutine": lambda _: async_to_sync(through_coroutines)(),
+    "enqueue from a coroutine": lambda _: awaited(work().aenqueue, 1).id,
     "many": lambda _: work().enqueue_many([((n,), {}) for n in range(5)])[-1].id,
     "using": lambda _: work(delay=None, expires=None).using(**SPANS).enqueue(1).id,
     "a pipeline": lambda _: (work().s(1) >> work(delay=None).s(2)).enqueue().results[0].id,
@@ -89,7 +75,7 @@ def test_the_clock_of_the_sender_does_not_matter(
     assert stored.expires_at == pytest.approx(stored.created_at + 300, abs=0.5)
 
 
-def test_given_moments_stay_as_they_are(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_moments_do_not_depend_on_the_clock(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1e9)
     stored = queue.get_task(work().using(execute_after=4e9, expires_at=4.1e9).enqueue(1).id)
     assert (stored.execute_after, stored.expires_at) == (4e9, 4.1e9)
@@ -131,7 +117,7 @@ def test_a_length_of_time_that_is_over_before_it_begins_is_refused(queue: FairQu
         Task.create("ann", 3, 1, delay=1, execute_after=4e9)
 
 
-def test_they_are_signed(queue: FairQueue, services: Services, redis: Redis) -> None:
+def test_lengths_of_time_are_signed(queue: FairQueue, services: Services, redis: Redis) -> None:
     """Also where the server has counted the moments: a worker checks what the application sent."""
     declared = work(delay=None)
     changed = declared.enqueue(1)
@@ -158,7 +144,7 @@ class TestOutbox:
         row.save()
         return row
 
-    def test_time_in_the_outbox_counts(self, queue: FairQueue) -> None:
+    def test_time_in_the_outbox_shortens_the_delay(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = work().enqueue(1)
             transaction.get_connection().run_on_commit.clear()
@@ -177,7 +163,7 @@ class TestOutbox:
         assert queue.pop("w") is None
         assert queue.get_task(result.id).state is TaskState.FAILED
 
-    def test_a_long_transaction_does_not_count(self, queue: FairQueue) -> None:
+    def test_time_in_a_transaction_does_not_shorten_the_delay(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = work().enqueue(1)
             self.left(45)

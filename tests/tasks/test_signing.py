@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -23,6 +23,7 @@ from django_fairque import (
     UnsignedTaskError,
     task,
 )
+from django_fairque.conf import get_queue
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.model.ids import new_task_id
@@ -32,17 +33,12 @@ from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.testing import run_tasks
+from tests.fixture_types import Redis, Server, Settings
+from tests.leases import pop
 from tests.stored_tasks import replace_payload, stored_payload
 from tests.topologies import wait_for
 
 from .helpers import run_next
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.servers import Server
-
 
 KEY = "fq:{default:0}"
 ran: list[Any] = []
@@ -59,8 +55,6 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     settings.SECRET_KEY = "one key of the project, long enough to be one"
     settings.SECRET_KEY_FALLBACKS = []
-    from django_fairque.conf import get_queue
-
     return get_queue()
 
 
@@ -99,20 +93,17 @@ def refused(queue: FairQueue, reason: str) -> None:
     assert ran == []
 
 
-def test_what_the_application_sends_runs(queue: FairQueue, redis: Redis) -> None:
+def test_a_task_that_the_application_sends_runs(queue: FairQueue, redis: Redis) -> None:
     result = declare().enqueue("ä", 3)
-    assert stored_payload(redis, result.id).startswith(b'{"args":["\xc3\xa4",3],"kwargs":{}}\x1e1')
+    stored = stored_payload(redis, result.id)
+    assert stored.startswith(b'{"args":["\xc3\xa4",3],"kwargs":{}}\x1e1')
+    assert len(stored) == len(b'{"args":["\xc3\xa4",3],"kwargs":{}}') + 24
     kept = queue.get_task(result.id)
     assert kept is not None
     assert kept.payload == {"args": ["ä", 3], "kwargs": {}}
     assert kept.payload_bytes == '{"args":["ä",3],"kwargs":{}}'.encode()
     assert run(queue) == "finished"
     assert ran == [("ä", 3)]
-
-
-def test_a_signature_takes_24_bytes(queue: FairQueue, redis: Redis) -> None:
-    result = declare().enqueue("a")
-    assert len(stored_payload(redis, result.id)) == len('{"args":["a"],"kwargs":{}}') + 24
 
 
 @pytest.mark.parametrize("tail", [b"", b"\x1e", b"\x1e1", b"\x1e*", b"\x1e1" + b"A" * 22, b"\x1e" + b"\xff" * 23])
@@ -127,7 +118,7 @@ def test_a_changed_payload_with_the_old_signature_is_not_run(queue: FairQueue, r
     refused(queue, "the signature is wrong")
 
 
-def test_payloads_can_not_be_exchanged(queue: FairQueue, redis: Redis) -> None:
+def test_payloads_of_two_tasks_can_not_be_exchanged(queue: FairQueue, redis: Redis) -> None:
     charge = declare()
     ids = [charge.enqueue("a", amount).id for amount in (1, 2)]
     values = [stored_payload(redis, task_id) for task_id in ids]
@@ -137,9 +128,22 @@ def test_payloads_can_not_be_exchanged(queue: FairQueue, redis: Redis) -> None:
     assert ran == []
 
 
-def test_it_is_bound_to_the_name_of_the_task(queue: FairQueue, redis: Redis) -> None:
-    redis.hset(f"{KEY}:task:{declare().enqueue('a').id}", "name", "shop.refund")
+@pytest.mark.parametrize(("field", "value"), [("name", "shop.refund"), ("run", "another")])
+def test_a_signature_is_bound_to_the_name_and_the_run(queue: FairQueue, redis: Redis, field: str, value: str) -> None:
+    run_of = (declare().s("a") >> declare().s("b")).enqueue()
+    redis.hset(f"{KEY}:task:{run_of.results[0].id}", field, value)
     refused(queue, "the signature is wrong")
+
+
+def test_a_signature_is_bound_to_the_user_and_the_queue(queue: FairQueue) -> None:
+    declare().enqueue("a")
+    lease = pop(queue)
+    other = Lease([b"b" if value == b"a" else value for value in lease._values], "w", 0.0)
+    place = {"queue": queue.name, "prefix": queue.config.prefix}
+    signing.check(lease, **place, mode=signing_mode())
+    for checked, changes in ((other, {}), (lease, {"queue": "another"}), (lease, {"prefix": "another"})):
+        with pytest.raises(TaskSignatureError, match="the signature is wrong"):
+            signing.check(checked, **{**place, **changes}, mode=signing_mode())
 
 
 def test_a_queue_that_is_made_by_hand_signs_as_the_settings_say(
@@ -156,32 +160,6 @@ def test_a_queue_that_is_made_by_hand_signs_as_the_settings_say(
     refused(queue, "no signature")
 
 
-def test_it_is_bound_to_the_user(queue: FairQueue, redis: Redis) -> None:
-    task_id = declare().enqueue("a").id
-    lease = queue.pop("w")
-    assert lease is not None
-    changed = Lease([b"b" if value == b"a" else value for value in lease._values], "w", 0.0)
-    with pytest.raises(TaskSignatureError, match="the signature is wrong"):
-        signing.check(changed, queue=queue.name, prefix=queue.config.prefix, mode=signing_mode())
-    assert lease.task_id == task_id
-
-
-def test_it_is_bound_to_the_run(queue: FairQueue, redis: Redis) -> None:
-    run_of = (declare().s("a") >> declare().s("b")).enqueue()
-    redis.hset(f"{KEY}:task:{run_of.results[0].id}", "run", "another")
-    refused(queue, "the signature is wrong")
-
-
-def test_it_is_bound_to_the_queue(server: Server, queue: FairQueue, redis: Redis, settings: Settings) -> None:
-    declare().enqueue("a")
-    lease = queue.pop("w")
-    assert lease is not None
-    with pytest.raises(TaskSignatureError):
-        signing.check(lease, queue="another", prefix=queue.config.prefix, mode=signing_mode())
-    with pytest.raises(TaskSignatureError):
-        signing.check(lease, queue=queue.name, prefix="another", mode=signing_mode())
-
-
 def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis) -> None:
     old = declare().enqueue("a")
     value = stored_payload(redis, old.id)
@@ -195,7 +173,7 @@ def test_an_old_payload_is_not_run_under_a_new_id(queue: FairQueue, redis: Redis
     refused(queue, "the signature is wrong")
 
 
-def test_what_somebody_without_the_key_pushes_is_not_run(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_pushed_without_the_key_is_not_run(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
     with unsigned():
         queue.push(Task.create("a", 3, {"args": ["a", 5], "kwargs": {}}, name="shop.charge"))
@@ -235,27 +213,19 @@ def test_a_key_is_replaced_while_tasks_wait(queue: FairQueue, settings: Settings
     assert ran == [("a", 1), ("b", 1)]
 
 
-def test_an_edited_payload_is_signed(queue: FairQueue, settings: Settings) -> None:
-    declare().enqueue("a")
-    settings.SECRET_KEY = "another key altogether, and no fallback for it"
-    replace_used_keys(queue, [])
-    assert run(queue) == "dead"
-    queue.dlq.requeue(queue.dlq.list().items[0].entry_id, {"args": ["a", 7], "kwargs": {}})
-    assert run(queue) == "finished"
-    assert ran == [("a", 7)]
-
-
-def test_many_edited_payloads_are_signed(queue: FairQueue, settings: Settings) -> None:
+def test_edited_payloads_are_signed(queue: FairQueue, settings: Settings) -> None:
     for user in ("a", "b", "c"):
         declare().enqueue(user)
     settings.SECRET_KEY = "another key altogether, and no fallback for it"
     replace_used_keys(queue, [])
     assert [run(queue) for _ in range(3)] == ["dead"] * 3
-    assert queue.dlq.requeue_all({"args": ["x"], "kwargs": {}}) == 3
-    assert [run(queue) for _ in range(3)] == ["finished"] * 3
+    queue.dlq.requeue(queue.dlq.list().items[0].entry_id, {"args": ["a", 7], "kwargs": {}})
+    assert (run(queue), ran) == ("finished", [("a", 7)])
+    assert queue.dlq.requeue_all({"args": ["x"], "kwargs": {}}) == 2
+    assert [run(queue) for _ in range(2)] == ["finished"] * 2
 
 
-def test_it_is_introduced_without_losing_a_task(queue: FairQueue, server: Server, settings: Settings) -> None:
+def test_signing_is_introduced_without_losing_a_task(queue: FairQueue, server: Server, settings: Settings) -> None:
     """From off to on: tasks without signatures wait in the queue, and producers of both kinds are at work."""
 
     def says(mode: str) -> None:
@@ -278,9 +248,7 @@ def test_it_is_introduced_without_losing_a_task(queue: FairQueue, server: Server
     assert len(ran) == 4
 
 
-def test_verify_only_refuses_a_wrong_signature(
-    queue: FairQueue, server: Server, redis: Redis, settings: Settings
-) -> None:
+def test_verify_only_refuses_a_forgery(queue: FairQueue, server: Server, redis: Redis, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SIGNING": "verify-only"}
     spoil(redis, declare().enqueue("a", 1).id, b"1]", b"9]")
     refused(queue, "the signature is wrong")
@@ -310,46 +278,47 @@ def test_debounced_tasks_run_with_the_last_payload(queue: FairQueue) -> None:
     assert ran == ["a"]
 
 
-class TestSchedules:
-    def test_their_tasks_run(self, queue: FairQueue) -> None:
-        queue.schedules.add("nightly", task=declare().s("a"), every=60, start=0, now=1000.0)
-        assert len(queue.schedules.fire_due(now=1030.0)) == 1
-        queue.schedules.run_now("nightly")
-        assert [run(queue), run(queue)] == ["finished", "finished"]
+def test_tasks_of_a_signed_schedule_run(queue: FairQueue) -> None:
+    queue.schedules.add("nightly", task=declare().s("a"), every=60, start=0, now=1000.0)
+    assert len(queue.schedules.fire_due(now=1030.0)) == 1
+    queue.schedules.run_now("nightly")
+    assert [run(queue), run(queue)] == ["finished", "finished"]
 
-    def test_one_that_was_changed_on_the_server_fires_nothing_that_runs(self, queue: FairQueue, redis: Redis) -> None:
+
+def test_a_schedule_changed_on_the_server_fires_nothing_that_runs(queue: FairQueue, redis: Redis) -> None:
+    queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
+    kept: Any = redis.hget(f"{KEY}:schedules", "nightly")
+    redis.hset(f"{KEY}:schedules", "nightly", kept.replace(b"shop.charge", b"shop.refund"))
+    queue.schedules.run_now("nightly")
+    refused(queue, "the signature is wrong")
+
+
+def test_a_schedule_added_without_the_key_fires_nothing_that_runs(queue: FairQueue) -> None:
+    with unsigned():
         queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
-        kept: Any = redis.hget(f"{KEY}:schedules", "nightly")
-        redis.hset(f"{KEY}:schedules", "nightly", kept.replace(b"shop.charge", b"shop.refund"))
-        queue.schedules.run_now("nightly")
-        refused(queue, "the signature is wrong")
+    queue.schedules.run_now("nightly")
+    refused(queue, "no signature")
 
-    def test_one_that_was_put_there_fires_nothing_that_runs(self, queue: FairQueue) -> None:
-        with unsigned():
-            queue.schedules.add("nightly", task=declare().s("a", 1), every=60)
-        queue.schedules.run_now("nightly")
-        refused(queue, "no signature")
 
-    def test_those_of_settings_are_signed_again_with_a_new_key(
-        self, queue: FairQueue, server: Server, settings: Settings
-    ) -> None:
-        declare()
-        schedules = {"nightly": {"TASK": "shop.charge", "ARGS": ["a"], "EVERY": 60}}
-        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SCHEDULES": schedules}
-        sync_schedules()
-        settings.SECRET_KEY = "another key altogether, and no fallback for it"
-        sync_schedules()
-        queue.schedules.run_now("nightly")
-        assert run(queue) == "finished"
+def test_schedules_of_settings_are_signed_with_a_new_key(queue: FairQueue, server: Server, settings: Settings) -> None:
+    declare()
+    schedules = {"nightly": {"TASK": "shop.charge", "ARGS": ["a"], "EVERY": 60}}
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SCHEDULES": schedules}
+    sync_schedules()
+    settings.SECRET_KEY = "another key altogether, and no fallback for it"
+    sync_schedules()
+    queue.schedules.run_now("nightly")
+    assert run(queue) == "finished"
 
-    def test_others_are_signed_by_hand(self, queue: FairQueue, settings: Settings) -> None:
-        queue.schedules.add("nightly", task=declare().s("a"), every=60)
-        due = queue.schedules.get("nightly").next_at
-        settings.SECRET_KEY = "another key altogether, and no fallback for it"
-        queue.schedules.sign("nightly")
-        assert queue.schedules.get("nightly").next_at == due
-        queue.schedules.run_now("nightly")
-        assert run(queue) == "finished"
+
+def test_other_schedules_are_signed_by_hand(queue: FairQueue, settings: Settings) -> None:
+    queue.schedules.add("nightly", task=declare().s("a"), every=60)
+    due = queue.schedules.get("nightly").next_at
+    settings.SECRET_KEY = "another key altogether, and no fallback for it"
+    queue.schedules.sign("nightly")
+    assert queue.schedules.get("nightly").next_at == due
+    queue.schedules.run_now("nightly")
+    assert run(queue) == "finished"
 
 
 PRODUCER = """
@@ -390,27 +359,27 @@ def test_no_two_envelopes_are_signed_alike() -> None:
         one._replace(user_id="ç", task_id="1"),
         one._replace(run_id="", payload=b"2{}"),
     ]
-    seals = [signatures.sign_payload(each, "key") for each in (one, *others)]
+    seals = [signatures.sign_payload(fields, "key") for fields in (one, *others)]
     assert len(set(seals)) == len(seals)
 
 
 @pytest.mark.parametrize(
-    ("said", "mode"), [("on", "on"), (True, "on"), (False, "off"), ("off", "off"), ("verify-only", "verify-only")]
+    ("given", "mode"), [("on", "on"), (True, "on"), (False, "off"), ("off", "off"), ("verify-only", "verify-only")]
 )
-def test_how_it_is_said(said: Any, mode: str) -> None:
-    assert FairQueueConfig.model_validate({"signing": said}).signing == mode
+def test_the_setting_takes_modes_and_booleans(given: Any, mode: str) -> None:
+    assert FairQueueConfig.model_validate({"signing": given}).signing == mode
 
 
-def test_it_is_said_by_the_environment_too(server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_mode(server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     monkeypatch.setenv("FAIRQUE_SIGNING", "off")
     assert FairQueueConfig.from_settings().signing == "off"
 
 
-@pytest.mark.parametrize("said", ["yes", 1, None, ["on"]])
-def test_anything_else_is_a_mistake(said: Any) -> None:
+@pytest.mark.parametrize("given", ["yes", 1, None, ["on"]])
+def test_an_unknown_mode_is_a_mistake(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="verify-only"):
-        FairQueueConfig.model_validate({"signing": said})
+        FairQueueConfig.model_validate({"signing": given})
 
 
 def test_a_push_without_a_signature_is_refused_where_workers_require_one(queue: FairQueue, redis: Redis) -> None:
@@ -457,7 +426,7 @@ def test_a_queue_takes_unsigned_tasks_again_when_no_worker_requires_signatures(q
     queue.heartbeat("old", {}, requires_signatures=False, now=1002)  # some of its tasks would be dead letters
     queue.heartbeat("another", {}, now=2000)  # of a version that says nothing
     with pytest.raises(UnsignedTaskError):
-        push(2000)  # nobody has said that this is over
+        push(2000)  # no worker has reported the opposite
     queue.heartbeat("new", {}, requires_signatures=True, now=2001)
     queue.heartbeat("old", {}, requires_signatures=False, now=2060)
     with pytest.raises(UnsignedTaskError):

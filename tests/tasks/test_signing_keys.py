@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -16,16 +16,11 @@ from django_fairque.engine.model import signature as signatures
 from django_fairque.engine.queue.used_keys import replace_used_keys, used_keys
 from django_fairque.tasks import signing
 from django_fairque.tasks.execution import Services
+from tests.fixture_types import Redis, Server, Settings
 from tests.stored_tasks import replace_payload, stored_payload, stored_record
 from tests.topologies import wait_for
 
 from .helpers import run_next
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.servers import Server
 
 OLD, NEW = "the old key of the project, long enough", "the new key of the project, long enough"
 ran: list[str] = []

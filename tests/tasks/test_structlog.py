@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
-from django_fairque import Worker, task
+from django_fairque import TaskResult, Worker, task
 from django_fairque.conf import aclose_queues
 from django_fairque.integrations.structlog import MAX_VARIABLES_BYTES, StructlogContext
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
 CARRIES = "django_fairque.integrations.structlog.StructlogContext"
 
@@ -28,19 +22,15 @@ def carried(server: Server, redis: Redis, settings: Settings) -> None:
 
 
 def declare() -> tuple[Any, Any]:
-    @task(name="plain")
-    def plain() -> dict[str, Any]:
+    def bind() -> dict[str, Any]:
         found = get_contextvars()
         bind_contextvars(left="by a task")
         return found
 
-    @task(name="coroutine")
-    async def coroutine() -> dict[str, Any]:
-        found = get_contextvars()
-        bind_contextvars(left="by a task")
-        return found
+    async def bind_on_loop() -> dict[str, Any]:
+        return bind()
 
-    return plain, coroutine
+    return task(name="plain")(bind), task(name="coroutine")(bind_on_loop)
 
 
 def work() -> None:
@@ -49,27 +39,27 @@ def work() -> None:
 
 def test_by_default_a_task_begins_without_variables(queue: FairQueue) -> None:
     with bound_contextvars(request_id="r1"):
-        results = [each.enqueue() for each in declare() * 2]
+        results = [declared.enqueue() for declared in declare() * 2]
     work()
-    assert [each.result() for each in results] == [{}, {}, {}, {}]
+    assert [result.result() for result in results] == [{}, {}, {}, {}]
 
 
-def test_they_are_carried_if_the_setting_says_so(carried: None) -> None:
+def test_variables_are_carried_to_tasks_by_the_middleware(carried: None) -> None:
     key = uuid.uuid4()
     results = []
     for number in range(2):
         with bound_contextvars(request_id=f"r{number}", key=key, count=number):
-            results += [each.enqueue() for each in declare()]
-    results += [each.enqueue() for each in declare()]
+            results += [declared.enqueue() for declared in declare()]
+    results += [declared.enqueue() for declared in declare()]
     work()
     expected = [{"request_id": f"r{number}", "key": str(key), "count": number} for number in (0, 0, 1, 1)] + [{}, {}]
-    assert [each.result() for each in results] == [
-        {**variables, "task_id": each.id, "task_name": name}
-        for each, variables, name in zip(results, expected, ["plain", "coroutine"] * 3, strict=True)
+    assert [result.result() for result in results] == [
+        {**variables, "task_id": result.id, "task_name": name}
+        for result, variables, name in zip(results, expected, ["plain", "coroutine"] * 3, strict=True)
     ]
 
 
-async def test_from_a_coroutine(carried: None) -> None:
+async def test_variables_of_a_coroutine_are_carried_to_its_task(carried: None) -> None:
     plain, _ = declare()
     with bound_contextvars(request_id="r1"):
         result = await plain.aenqueue()
@@ -88,8 +78,6 @@ def test_a_task_that_a_task_has_enqueued_names_its_parent(carried: None) -> None
     with bound_contextvars(request_id="r1", task_id="of somebody else"):
         result = parent.enqueue()
     work()
-    from django_fairque.tasks.results import TaskResult
-
     child = TaskResult(result.result())
     assert child.result() == {
         "request_id": "r1",
@@ -99,7 +87,7 @@ def test_a_task_that_a_task_has_enqueued_names_its_parent(carried: None) -> None
     }
 
 
-def test_a_batch_has_what_all_its_tasks_share(carried: None) -> None:
+def test_a_batch_has_the_variables_that_all_its_tasks_share(carried: None) -> None:
     @task(name="many", batch=10)
     def many(items: list[int]) -> list[Any]:
         return [get_contextvars() for _ in items]
@@ -107,7 +95,7 @@ def test_a_batch_has_what_all_its_tasks_share(carried: None) -> None:
     with bound_contextvars(request_id="r1"):
         results = many.enqueue_many([((n,), {}) for n in range(2)])
     work()
-    assert [each.result() for each in results] == [{"request_id": "r1", "task_name": "many"}] * 2
+    assert [result.result() for result in results] == [{"request_id": "r1", "task_name": "many"}] * 2
 
 
 def test_large_variables_are_left_out(carried: None, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -11,11 +11,7 @@ from django.db import transaction
 from django_fairque import TaskUsageError
 from django_fairque.tasks import sending
 from django_fairque.testing import capture_tasks, eager
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import FairQueue, Redis
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +33,7 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> di
     return found
 
 
-def test_it_is_refused_where_it_is_sent(queue: FairQueue, redis: Redis, names: dict[str, Any]) -> None:
+def test_a_task_of_a_script_is_refused_where_it_is_sent(queue: FairQueue, redis: Redis, names: dict[str, Any]) -> None:
     f = names["f"]
     calls = [
         f.enqueue,
@@ -55,7 +51,7 @@ def test_it_is_refused_where_it_is_sent(queue: FairQueue, redis: Redis, names: d
     assert redis.dbsize() == 0
 
 
-def test_it_runs_where_nothing_is_sent(queue: FairQueue, names: dict[str, Any]) -> None:
+def test_a_task_of_a_script_runs_where_nothing_is_sent(queue: FairQueue, names: dict[str, Any]) -> None:
     assert names["f"]() == 1
     with eager():
         assert names["f"].enqueue().result() == 1

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import transaction
 
-from django_fairque import TaskUsageError, task
-from django_fairque.conf import aclose_queues
+from django_fairque import Step, TaskUsageError, task
+from tests.fixture_types import FairQueue, Redis
 
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from django_fairque import Step
-    from django_fairque.engine.queue.queue import FairQueue
+from .helpers import awaited
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -28,7 +23,7 @@ def step(**options: Any) -> Step:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_of_the_database_that_a_step_names(queue: FairQueue, which: int) -> None:
+def test_a_pipeline_waits_for_the_database_that_a_step_names(queue: FairQueue, which: int) -> None:
     named: list[dict[str, Any]] = [{}, {}]
     named[which] = {"database": "other"}
     with transaction.atomic():
@@ -38,17 +33,13 @@ def test_of_the_database_that_a_step_names(queue: FairQueue, which: int) -> None
         assert queue.pop("w") is not None
 
 
-def test_also_from_a_coroutine(queue: FairQueue) -> None:
-    async def send() -> None:
-        await (step() >> step(on_commit=False)).aenqueue()
-        await aclose_queues()
-
+def test_a_step_may_turn_off_the_wait_for_the_commit(queue: FairQueue) -> None:
     with transaction.atomic():
-        async_to_sync(send)()
+        awaited((step() >> step(on_commit=False)).aenqueue)
         assert queue.pop("w") is not None
 
 
-def test_what_the_call_says_counts_more(queue: FairQueue) -> None:
+def test_options_of_the_call_override_those_of_the_steps(queue: FairQueue) -> None:
     with transaction.atomic(using="other"):
         pipeline = step(database="default", on_commit=False) >> step(database="other", on_commit=True)
         pipeline.enqueue(database="other", on_commit=True)

@@ -26,14 +26,11 @@ from django_fairque import (
 from django_fairque.conf import aclose_queues
 from django_fairque.models import OutboxEntry
 from django_fairque.testing import capture_tasks
+from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 
 if TYPE_CHECKING:
-    from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
-    from redis import Redis
+    from pytest_django import DjangoCaptureOnCommitCallbacks
 
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 in_transactions = pytest.mark.django_db(transaction=True)
 
@@ -85,7 +82,7 @@ def test_a_transaction_of_another_database_sends_when_it_commits(queue: FairQueu
 
 
 @in_both_databases
-async def test_so_does_one_from_a_coroutine(queue: FairQueue) -> None:
+async def test_a_transaction_of_another_database_sends_tasks_of_coroutines(queue: FairQueue) -> None:
     @task(name="work")
     def work(customer: str, n: int) -> None: ...
 
@@ -102,7 +99,7 @@ async def test_so_does_one_from_a_coroutine(queue: FairQueue) -> None:
 
 @in_both_databases
 @pytest.mark.parametrize(("options", "waits_for"), [({}, "default"), ({"database": "other"}, "other")])
-def test_of_two_transactions_the_default_one_counts_unless_one_is_named(
+def test_the_default_transaction_counts_unless_a_call_names_another(
     queue: FairQueue, options: dict[str, Any], waits_for: str
 ) -> None:
     with transaction.atomic(), transaction.atomic(using="other"):
@@ -167,9 +164,7 @@ class TestCalls:
         return make_server()
 
     @in_transactions
-    def test_a_transaction_makes_one_call_for_each_queue(
-        self, queue: FairQueue, redis: Redis, settings: Settings
-    ) -> None:
+    def test_a_transaction_makes_one_call_per_queue(self, queue: FairQueue, redis: Redis, settings: Settings) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
         get_queue("mail").is_paused()
         redis.config_resetstat()
@@ -182,7 +177,7 @@ class TestCalls:
 
 
 @in_transactions
-def test_what_was_to_happen_before_a_task_is_sent_still_does(queue: FairQueue) -> None:
+def test_hooks_of_a_commit_run_in_their_order(queue: FairQueue) -> None:
     seen: list[int] = []
     with transaction.atomic():
         enqueue(1)
@@ -194,7 +189,7 @@ def test_what_was_to_happen_before_a_task_is_sent_still_does(queue: FairQueue) -
 
 @in_transactions
 @pytest.mark.parametrize("hidden", ["run_on_commit", "savepoint_ids", "atomic_blocks"])
-def test_it_works_where_django_hides_its_hooks(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+def test_tasks_are_sent_without_hooks_of_django(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     from django_fairque.tasks.transactions import commit_buffer
 
     class Hiding:
@@ -251,7 +246,7 @@ def test_a_duplicate_has_the_id_of_the_task_that_is_there(queue: FairQueue) -> N
 
 
 @in_transactions
-def test_what_waits_for_a_commit_can_be_canceled(queue: FairQueue) -> None:
+def test_a_task_that_waits_for_a_commit_can_be_canceled(queue: FairQueue) -> None:
     with transaction.atomic():
         result, kept = enqueue(1), enqueue(2)
         assert result.cancel() is True
@@ -261,7 +256,7 @@ def test_what_waits_for_a_commit_can_be_canceled(queue: FairQueue) -> None:
 
 
 @in_transactions
-def test_nobody_waits_for_a_task_that_is_not_sent(queue: FairQueue) -> None:
+def test_waiting_for_a_task_that_is_not_sent_is_an_error(queue: FairQueue) -> None:
     with transaction.atomic():
         result = enqueue()
         with pytest.raises(TaskNotFinishedError, match="is sent when the transaction on database 'default' commits"):
@@ -304,7 +299,7 @@ def test_an_unknown_database_is_named(queue: FairQueue) -> None:
 
 
 @in_transactions
-def test_without_autocommit_nobody_can_tell_when_to_send(queue: FairQueue, redis: Redis) -> None:
+def test_enqueue_without_autocommit_is_refused(queue: FairQueue, redis: Redis) -> None:
     transaction.set_autocommit(False)
     try:
         with pytest.raises(TaskUsageError, match="autocommit of database 'default' is off"):
@@ -374,7 +369,7 @@ class TestInsideATestCase:
 
     pytestmark = pytest.mark.django_db
 
-    def test_the_hooks_of_a_moment_are_its_own(
+    def test_hooks_that_a_test_captures_do_not_mix(
         self, queue: FairQueue, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
     ) -> None:
         enqueue(1)
@@ -385,7 +380,7 @@ class TestInsideATestCase:
             enqueue(3)
         assert arrived(queue) == [3]
 
-    def test_a_block_inside_is_like_any(
+    def test_a_block_inside_of_a_test_case_is_sent_at_once(
         self, queue: FairQueue, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
     ) -> None:
         with django_capture_on_commit_callbacks(execute=True) as callbacks, transaction.atomic():
@@ -394,7 +389,7 @@ class TestInsideATestCase:
         assert len(callbacks) == 1
         assert arrived(queue) == [1, 2]
 
-    def test_hooks_that_were_run_take_nothing_in(self, queue: FairQueue) -> None:
+    def test_captured_hooks_are_not_reused(self, queue: FairQueue) -> None:
         with transaction.atomic():
             with TestCase.captureOnCommitCallbacks(execute=True):
                 enqueue(1)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from django_fairque import Task, task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks.execution import MAX_UNKNOWN_NAMES, Run, Services, UnknownTasks, execute, prepare
+from tests.leases import pop
 from tests.tasks.helpers import raising, run_next, run_of
-
-if TYPE_CHECKING:
-    import pytest
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 def test_only_registered_names_run_and_others_wait_for_a_deploy(queue: FairQueue) -> None:
@@ -22,9 +21,7 @@ def test_only_registered_names_run_and_others_wait_for_a_deploy(queue: FairQueue
     assert run_next(queue, services) == "retried"
     assert queue.get_task("x").retry_count == 0
     clock[0] = 601
-    lease = queue.pop("w", now=(queue.get_task("x").execute_after or 0) + 1)
-    assert lease is not None
-    outcome = prepare(lease, services)
+    outcome = prepare(pop(queue, now=(queue.get_task("x").execute_after or 0) + 1), services)
     assert not isinstance(outcome, Run)
     assert queue.settle([outcome]).statuses == ["dead"]
     assert "no task named 'os.system'" in queue.dlq.list().items[0].reason
@@ -37,7 +34,7 @@ def test_a_name_close_to_a_known_one_is_suggested(queue: FairQueue, services: Se
     assert "did you mean 'failing'?" in queue.history("x")[0].error
 
 
-def test_what_waits_for_a_deploy_is_forgotten_in_time() -> None:
+def test_unknown_tasks_are_forgotten_after_a_time() -> None:
     clock = [0.0]
     unknown = UnknownTasks(grace=10, memory=2, clock=lambda: clock[0])
     assert [unknown.may_wait(task_id) for task_id in "abc"] == [True] * 3  # no room for c: it waits on
@@ -62,9 +59,9 @@ def test_a_handler_may_be_a_task_or_a_coroutine(queue: FairQueue) -> None:
     async def handler(payload: Any) -> Any:
         return payload
 
-    for each in (handler, handler.function):
+    for given in (handler, handler.function):
         queue.push(Task.create("u", 3, {"n": 1}))
-        run = run_of(queue, Services(queue.name, queue.config, print, handler=each))
+        run = run_of(queue, Services(queue.name, queue.config, print, handler=given))
         assert run.definition.is_async
         assert execute(run).body == b'{"n":1}'
 
@@ -78,7 +75,7 @@ def test_a_handler_may_be_any_callable(queue: FairQueue) -> None:
     assert execute(run_of(queue, Services(queue.name, queue.config, print, handler=Handler()))).body == b"[1]"
 
 
-def test_without_a_handler_a_bare_payload_waits_for_one(queue: FairQueue, services: Services) -> None:
+def test_a_bare_payload_waits_for_a_handler(queue: FairQueue, services: Services) -> None:
     queue.push(Task.create("u", 3, {"n": 1}, task_id="x"))
     assert run_next(queue, services) == "retried"
     assert "no HANDLER" in queue.history("x")[0].error
@@ -101,7 +98,7 @@ def test_a_name_is_reported_as_long_as_tasks_of_it_come(queue: FairQueue, caplog
     assert unknown.should_warn("shop.gone") is False
 
 
-def test_names_are_limited_in_number() -> None:
+def test_the_number_of_unknown_names_is_limited() -> None:
     clock = [0.0]
     unknown = UnknownTasks(clock=lambda: clock[0])
     assert sum(unknown.should_warn(f"name-{number}") for number in range(300)) == MAX_UNKNOWN_NAMES

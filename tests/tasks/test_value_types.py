@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
@@ -17,23 +17,20 @@ from django.core.management import call_command
 from django.db import models
 from pydantic import BaseModel, Field, SecretStr
 from pydantic_core import core_schema
-from redis import Redis
 
 from django_fairque import FailureType, TaskResult, TaskSerializationError, current_task, task
 from django_fairque.conf import aclose_queues
-from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.events import on_save
 from django_fairque.tasks import registry
+from django_fairque.tasks.definition import AnyDefinition
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.execution import Services
 from django_fairque.tasks.value_types import is_json
 from django_fairque.testing import assert_enqueued, capture_tasks, eager
+from tests.fixture_types import FairQueue, Redis
 from tests.shop.models import Customer, Order
 
 from .helpers import run_next
-
-if TYPE_CHECKING:
-    from django_fairque.tasks.definition import AnyDefinition
 
 KEY = UUID("0198c7a5-1111-7000-8000-000000000001")
 NOON = datetime(2026, 7, 1, 12, 30, 15, 123456, tzinfo=timezone.utc)
@@ -133,9 +130,7 @@ def taking(hint: Any) -> "AnyDefinition":
         (Annotated[UUID, "the key"], KEY, str(KEY)),
     ],
 )
-def test_a_value_arrives_as_what_it_was(
-    queue: FairQueue, services: Services, hint: Any, value: Any, stored: Any
-) -> None:
+def test_a_value_arrives_unchanged(queue: FairQueue, services: Services, hint: Any, value: Any, stored: Any) -> None:
     result = taking(hint).enqueue(value)
     payload = json.loads(queue.get_task(result.id).payload_bytes)
     assert payload == {"args": [stored], "kwargs": {}}  # as a worker reads it that knows nothing of types
@@ -167,9 +162,7 @@ def test_a_value_arrives_as_what_it_was(
         (bytes, b"\xff", "can't be sent as bytes"),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_name_of_the_argument(
-    queue: FairQueue, hint: Any, value: Any, problem: str
-) -> None:
+def test_a_wrong_value_is_refused_with_its_argument(queue: FairQueue, hint: Any, value: Any, problem: str) -> None:
     with pytest.raises(TaskUsageError, match=rf"(?s)^take\.enqueue\(\): argument 'value': .*{problem}"):
         taking(hint).enqueue(value)
     with pytest.raises(TaskUsageError, match="argument 'value'"):
@@ -206,7 +199,7 @@ def test_each_argument_is_found_by_its_parameter(queue: FairQueue, services: Ser
         ),
     ],
 )
-def test_what_json_has_is_left_alone(hint: Any) -> None:
+def test_types_of_json_are_not_converted(hint: Any) -> None:
     assert is_json(hint)
     assert taking(hint).types is None
 
@@ -227,7 +220,7 @@ def test_what_json_has_is_left_alone(hint: Any) -> None:
         (tuple[list[Annotated[int, Field(gt=0)]], UUID], True),
     ],
 )
-def test_it_is_known_which_arguments_are_converted_by_code_of_the_project(hint: Any, expected: bool) -> None:
+def test_types_of_the_project_are_distinguished(hint: Any, expected: bool) -> None:
     types = taking(hint).types
     assert types is not None
     assert types.loads_by_project is expected
@@ -272,7 +265,7 @@ def test_threads_that_use_a_task_first_at_the_same_time_all_convert() -> None:
         received.extend(types.load(["by this thread"], {})[0])
     finally:
         del globals()["Later"]
-    assert [type(each) for each in received] == [Slow, Slow]
+    assert [type(value) for value in received] == [Slow, Slow]
 
 
 def test_a_name_that_is_never_defined_means_json_and_the_error_says_why(queue: FairQueue) -> None:
@@ -290,7 +283,7 @@ def test_a_type_that_pydantic_does_not_know_means_json(queue: FairQueue) -> None
         taking(range).enqueue(range(2))
 
 
-def test_without_an_annotation_the_error_names_one(queue: FairQueue) -> None:
+def test_a_missing_annotation_is_named_in_the_error(queue: FairQueue) -> None:
     @task(name="bare")
     def bare(first, second=None):  # type: ignore[no-untyped-def]
         """Nothing."""
@@ -369,7 +362,7 @@ def test_a_result_that_does_not_fit_any_more_can_be_read_as_json(queue: FairQueu
     assert result.task.result == "a text"
 
 
-async def test_coroutines(queue: FairQueue, services: Services) -> None:
+async def test_coroutines_convert_values(queue: FairQueue, services: Services) -> None:
     @task(name="later")
     async def later(at: datetime) -> date:
         received.append(at)
@@ -383,7 +376,7 @@ async def test_coroutines(queue: FairQueue, services: Services) -> None:
     await aclose_queues()
 
 
-def test_items_of_batches(queue: FairQueue, services: Services) -> None:
+def test_items_of_batches_are_converted(queue: FairQueue, services: Services) -> None:
     @task(name="batch", batch=10)
     def batch(items: list[Line]) -> list[Decimal | Exception]:
         received.extend(items)
@@ -398,7 +391,7 @@ def test_items_of_batches(queue: FairQueue, services: Services) -> None:
         batch.enqueue("x")  # type: ignore[call-overload]
 
 
-def test_steps_and_the_results_of_parents(queue: FairQueue, services: Services) -> None:
+def test_steps_and_results_of_parents_are_converted(queue: FairQueue, services: Services) -> None:
     @task(name="last")
     def last(day: date) -> None:
         received.append((day, current_task().parent_result()))
@@ -409,7 +402,7 @@ def test_steps_and_the_results_of_parents(queue: FairQueue, services: Services) 
 
 
 @pytest.mark.django_db
-def test_captured_and_eager_tasks(queue: FairQueue) -> None:
+def test_captured_and_eager_tasks_are_converted(queue: FairQueue) -> None:
     with capture_tasks() as capture:
         result = taking(Line).enqueue(Line(KEY, Decimal(1)))
         assert_enqueued("take", args=[Line(KEY, Decimal(1))], kwargs={})
@@ -440,7 +433,7 @@ def test_schedules_hold_their_arguments_as_json(queue: FairQueue, services: Serv
     queue.schedules.add("code", task=definition.s(NOON.date()), every=60)
     assert queue.schedules.list()[0].task["payload"]["args"] == ["2026-07-01"]
     call_command("fairque_schedule", "add", "cli", "--task", "take", "--args", '["2026-07-01"]', "--every", "60")
-    assert [each.task["payload"]["args"] for each in queue.schedules.list()] == [["2026-07-01"]] * 2
+    assert [schedule.task["payload"]["args"] for schedule in queue.schedules.list()] == [["2026-07-01"]] * 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import BaseModel, Field, RootModel
 
 from django_fairque import task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.due_times import Timing
+from django_fairque.tasks.execution import Services
 
 from .helpers import run_next
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.tasks.execution import Services
 
 
 @dataclass(frozen=True)
