@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -19,16 +20,8 @@ from django_fairque.engine.transport.server_checks import (
     probe_server,
 )
 from django_fairque.monitoring.health import durable_log, examine_health, judge_health
+from tests.fixture_types import MakeServer, Redis, Server, Settings
 from tests.topologies import free_port, make_cluster, make_replica
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.conftest import MakeServer
-    from tests.servers import Server
 
 KEY = "fq:{default:0}:probe"
 
@@ -73,7 +66,7 @@ def test_a_full_server_is_down_and_says_what_it_is(
         (("--appendonly", "yes", "--appendfsync", "no"), "aof-no"),
     ],
 )
-def test_how_safe_a_write_is_is_tried(make_server: MakeServer, options: tuple[str, ...], durability: str) -> None:
+def test_a_server_s_durability_is_tried(make_server: MakeServer, options: tuple[str, ...], durability: str) -> None:
     with make_server(*options).client() as client:
         found = probe_server(client, KEY)
         assert found.durability == durability
@@ -83,19 +76,19 @@ def test_how_safe_a_write_is_is_tried(make_server: MakeServer, options: tuple[st
         assert client.ttl(KEY) != -1
 
 
-def test_replicas_that_confirm(make_server: MakeServer, settings: Settings) -> None:
+def test_replicas_that_confirm_writes_are_counted(make_server: MakeServer, settings: Settings) -> None:
     primary = make_server("--appendonly", "yes", "--port", str(free_port()), "--bind", "127.0.0.1")
     wants = {"QUEUE": {"REPLICAS_TO_CONFIRM": 1}}
-    code, said = doctor(settings, {"URL": primary.url}, **wants)
+    code, found = doctor(settings, {"URL": primary.url}, **wants)
     assert code == 2
-    assert said["reasons"][0].startswith("0 of the 1 replicas")
+    assert found["reasons"][0].startswith("0 of the 1 replicas")
     with primary.client() as client:
         replica = make_replica(make_server, primary)
         assert probe_server(client, KEY, replicas=1).durability == "replicated(1)"
     assert doctor(settings, {"URL": primary.url}, **wants)[1]["server"]["durability"] == "replicated(1)"
-    code, said = doctor(settings, {"URL": replica.url})
-    assert (code, said["server"]["role"]) == (2, "replica")
-    assert "read-only replica; connect to the primary" in said["reasons"][0]
+    code, found = doctor(settings, {"URL": replica.url})
+    assert (code, found["server"]["role"]) == (2, "replica")
+    assert "read-only replica; connect to the primary" in found["reasons"][0]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +99,7 @@ def test_replicas_that_confirm(make_server: MakeServer, settings: Settings) -> N
         (["-fcall", "-eval", "-evalsha"], ("not permitted", "not permitted", "not permitted"), True),
     ],
 )
-def test_functions_and_scripts(
+def test_permissions_for_functions_and_scripts_are_tried(
     server: Server, redis: Redis, rules: list[str], expected: tuple[str, ...], refuses: bool
 ) -> None:
     redis.execute_command("ACL", "SETUSER", "patient", "on", "nopass", "~*", "+@all", *rules)
@@ -116,18 +109,18 @@ def test_functions_and_scripts(
     finally:
         redis.acl_deluser("patient")
     assert (found.functions, found.scripts, found.undeclared_keys) == expected
-    assert any("neither functions (not permitted) nor scripts" in each for each in found.refusals) == refuses
+    assert any("neither functions (not permitted) nor scripts" in refusal for refusal in found.refusals) == refuses
 
 
-def test_a_cluster(make_server: MakeServer, settings: Settings) -> None:
+def test_a_cluster_is_examined(make_server: MakeServer, settings: Settings) -> None:
     ((port, _),) = make_cluster(make_server, 1, "--appendonly", "yes")
-    code, said = doctor(settings, {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True})
-    server = said["server"]
+    code, found = doctor(settings, {"URL": f"redis://127.0.0.1:{port}", "CLUSTER": True})
+    server = found["server"]
     assert code < 2
     assert (server["mode"], server["durability"], server["undeclared_keys"]) == ("cluster", "aof-everysec", "yes")
 
 
-def test_who_is_asked_is_named_in_words(make_server: MakeServer, settings: Settings) -> None:
+def test_the_server_is_described_in_one_line(make_server: MakeServer, settings: Settings) -> None:
     server = make_server("--appendonly", "yes")
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     out = StringIO()
@@ -143,7 +136,7 @@ def test_who_is_asked_is_named_in_words(make_server: MakeServer, settings: Setti
         assert words in line
 
 
-def test_a_server_that_is_gone_is_told_as_that() -> None:
+def test_a_server_that_is_gone_can_not_be_reached() -> None:
     import redis
 
     with (
@@ -160,7 +153,7 @@ def test_a_server_that_is_gone_is_told_as_that() -> None:
         ({"redis_version": "6.3.4", "executable": "/data/keydb-server"}, "KeyDB (6.3.4) has no functions"),
     ],
 )
-def test_who_only_speaks_like_redis_is_refused(info: dict[str, Any], words: str) -> None:
+def test_an_unsupported_server_is_refused(info: dict[str, Any], words: str) -> None:
     """From what they say of themselves: none of them is to be had as a test's server."""
     with pytest.raises(UnsupportedServerError) as refused:
         check_server(info)
@@ -180,11 +173,11 @@ def test_who_only_speaks_like_redis_is_refused(info: dict[str, Any], words: str)
         ("Valkey", "9.1.0", {}),
     ],
 )
-def test_known_holes(name: str, version: str, found: dict[str, str]) -> None:
+def test_known_vulnerabilities_are_found_by_version(name: str, version: str, found: dict[str, str]) -> None:
     assert dict(find_vulnerabilities(name, version)) == found
 
 
-def test_what_is_known_by_its_name_only() -> None:
+def test_the_log_of_a_managed_server_is_known_by_its_host() -> None:
     elasticache = "clustercfg.mail.abc123.euc1.cache.amazonaws.com"
     assert durable_log(RedisConfig(host="clustercfg.mail.abc123.memorydb.eu-central-1.amazonaws.com")) == "managed-log"
     assert durable_log(RedisConfig(host=elasticache)) is None
@@ -193,7 +186,9 @@ def test_what_is_known_by_its_name_only() -> None:
 
 
 @pytest.mark.parametrize("durability", ["managed-log", "managed-log-async"])
-def test_a_declared_log_is_instead_of_the_file(make_server: MakeServer, settings: Settings, durability: str) -> None:
+def test_a_declared_log_replaces_the_append_only_file(
+    make_server: MakeServer, settings: Settings, durability: str
+) -> None:
     """As on ElastiCache, whose servers have no append-only file."""
     settings.FAIRQUE = {"REDIS": {"URL": make_server("--appendonly", "no").url}}
     assert APPEND_ONLY_FILE_IS_OFF in judge_health(get_queue()).reasons

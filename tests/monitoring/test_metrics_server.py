@@ -7,19 +7,13 @@ import json
 import logging
 import socket
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.web.metrics_server import MetricsServer
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.fixture_types import Redis, Server, Settings
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -41,7 +35,7 @@ def ask(
         connection.close()
 
 
-def test_what_it_answers() -> None:
+def test_the_server_answers_metrics_and_liveness_only() -> None:
     with MetricsServer(0) as metrics:
         for path in ("/metrics", "/metrics/", "/metrics?x=1"):
             status, headers, content = ask(metrics.port, path)
@@ -57,7 +51,7 @@ def test_what_it_answers() -> None:
         assert "Python" not in headers["Server"]
 
 
-def test_a_configured_token_is_asked_for(settings: Settings) -> None:
+def test_metrics_need_the_configured_token(settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "MONITOR": {"TOKEN": TOKEN}}
     with MetricsServer(0) as metrics:
         assert ask(metrics.port, "/metrics")[0] == 401
@@ -66,7 +60,7 @@ def test_a_configured_token_is_asked_for(settings: Settings) -> None:
         assert ask(metrics.port, "/live")[0] == 200
 
 
-def test_it_ends_with_its_process_part_and_can_be_begun_again() -> None:
+def test_the_port_is_free_again_after_the_server_ends() -> None:
     with MetricsServer(0) as first:
         assert ask(first.port, "/live")[0] == 200
     with pytest.raises(ConnectionRefusedError):
@@ -76,23 +70,20 @@ def test_it_ends_with_its_process_part_and_can_be_begun_again() -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/live", 200), ("/metrics", 200)])
-def test_who_says_nothing_keeps_nobody_from_being_answered(path: str, status: int) -> None:
+def test_a_silent_client_does_not_block_others(path: str, status: int) -> None:
     with MetricsServer(0) as metrics, socket.create_connection(("127.0.0.1", metrics.port)):
         assert ask(metrics.port, path)[0] == status
 
 
-@pytest.mark.parametrize(
-    ("host", "is_told"),
-    [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)],
-)
-def test_an_open_port_is_told(caplog: pytest.LogCaptureFixture, host: str, *, is_told: bool) -> None:
+@pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_a_port_open_to_everyone_is_logged(caplog: pytest.LogCaptureFixture, host: str, *, is_told: bool) -> None:
     caplog.set_level(logging.INFO, "django_fairque.monitoring")
     with MetricsServer(0, host) as metrics:
         assert f"metrics at http://{host}:{metrics.port}/metrics" in caplog.text
     assert ("open to everyone who reaches" in caplog.text) == is_told
 
 
-def test_on_ipv6() -> None:
+def test_metrics_are_served_on_ipv6() -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -101,7 +92,7 @@ def test_on_ipv6() -> None:
         assert ask(metrics.port, "/live", host="::1")[0] == 200
 
 
-def test_mistakes() -> None:
+def test_a_port_that_can_not_be_used_is_an_error() -> None:
     with (
         MetricsServer(0) as metrics,
         pytest.raises(ConfigurationError, match=rf"port {metrics.port} of 127.0.0.1: .*in use; c"),
@@ -113,7 +104,7 @@ def test_mistakes() -> None:
         MetricsServer(0, "192.0.2.1")
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'django-fairque\[prometheus\]'"):
         MetricsServer(0)

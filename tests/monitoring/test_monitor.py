@@ -1,4 +1,4 @@
-"""Rules about figures: told once when broken for long enough, once when kept again; figures as people read them."""
+"""Rules about figures: a change is reported once; figures as people read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,18 +15,10 @@ from django_fairque.conf.sections import LIMIT_NAMES
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.statistics.queue_stats import MinuteStats
+from django_fairque.engine.statistics.queue_stats import MinuteStats, QueueStats
 from django_fairque.monitoring import formatting
 from django_fairque.monitoring.monitor import METRICS, AlertRule, MonitorAlert, StatsMonitor, exceeded_limits
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.statistics.queue_stats import QueueStats
-    from tests.conftest import MakeServer
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "monitoring.md").read_text()
 
@@ -42,16 +34,16 @@ def stats(queue: FairQueue) -> QueueStats:
     return queue.get_stats()
 
 
-def test_each_change_is_told_once(queue: FairQueue, stats: QueueStats) -> None:
-    told: list[MonitorAlert] = []
+def test_each_change_of_a_rule_is_reported_once(queue: FairQueue, stats: QueueStats) -> None:
+    reported: list[MonitorAlert] = []
     rule = AlertRule("depth", over=10, for_seconds=60)
-    monitor = StatsMonitor(queue, [rule], told.append)
+    monitor = StatsMonitor(queue, [rule], reported.append)
     deep = replace(stats, depth={"NORMAL": 11})
     for now, figures in ((0, deep), (59, deep), (60, deep), (61, deep), (100, stats), (101, stats), (102, deep)):
         monitor.check(figures, now=now)
-    assert [(each.state, each.value, each.since) for each in told] == [("raised", 11, 0), ("cleared", 0, 0)]
-    assert str(told[0]) == "queue default: ready tasks 11, over 10"
-    assert str(told[1]) == "queue default: ready tasks back to 0 (limit 10)"
+    assert [(alert.state, alert.value, alert.since) for alert in reported] == [("raised", 11, 0), ("cleared", 0, 0)]
+    assert str(reported[0]) == "queue default: ready tasks 11, over 10"
+    assert str(reported[1]) == "queue default: ready tasks back to 0 (limit 10)"
     assert monitor.raised == []
 
 
@@ -60,15 +52,15 @@ def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats:
     deep = replace(stats, depth={"NORMAL": 2})
     for now, figures in ((0, deep), (50, stats), (55, deep), (114, deep)):
         assert monitor.check(figures, now=now) == []
-    assert [each.state for each in monitor.check(deep, now=115)] == ["raised"]
+    assert [alert.state for alert in monitor.check(deep, now=115)] == ["raised"]
 
 
 def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, stats: QueueStats) -> None:
     monitor = StatsMonitor(queue, [AlertRule("depth", 1), AlertRule("depth", 9, name="page the one on duty")])
     deep, deeper = (replace(stats, depth={"NORMAL": depth}) for depth in (5, 10))
-    assert [each.rule.name for each in monitor.check(deep, now=0)] == ["depth"]
-    assert [each.rule.name for each in monitor.check(deeper, now=1)] == ["page the one on duty"]
-    assert [(each.rule.name, each.state) for each in monitor.check(deep, now=2)] == [
+    assert [alert.rule.name for alert in monitor.check(deep, now=0)] == ["depth"]
+    assert [alert.rule.name for alert in monitor.check(deeper, now=1)] == ["page the one on duty"]
+    assert [(alert.rule.name, alert.state) for alert in monitor.check(deep, now=2)] == [
         ("page the one on duty", "cleared")
     ]
 
@@ -76,39 +68,39 @@ def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, sta
 def test_a_handler_that_fails_is_logged_and_the_next_change_is_told(
     queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def handler(alert: MonitorAlert) -> None:
-        told.append(alert.rule.name)
-        if len(told) == 1:
+        reported.append(alert.rule.name)
+        if len(reported) == 1:
             raise RuntimeError("the pager is off")
 
     monitor = StatsMonitor(queue, [AlertRule("depth", 1), AlertRule("dead", 1)], handler)
     assert len(monitor.check(replace(stats, depth={"NORMAL": 5}, dead={"failed": 5}), now=0)) == 2
-    assert told == ["depth", "dead"]
+    assert reported == ["depth", "dead"]
     assert "on_alert failed for: queue default: ready tasks 5, over 1" in caplog.text
     assert "the pager is off" in caplog.text
 
 
-def test_changes_are_logged_when_nobody_else_is_told(
+def test_changes_are_logged_without_a_handler(
     queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "django_fairque.monitoring")
     monitor = StatsMonitor(queue, [AlertRule("depth", 1)])
     monitor.check(replace(stats, depth={"NORMAL": 5}))
     monitor.check()
-    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "queue default: ready tasks 5, over 1"),
         ("INFO", "queue default: ready tasks back to 0 (limit 1)"),
     ]
 
 
-def test_a_server_that_is_away_changes_nothing(make_server: MakeServer) -> None:
+def test_a_server_that_is_away_clears_no_alert(make_server: MakeServer) -> None:
     server = make_server()
     queue = FairQueue(server.client(), config=QueueConfig(request_timeout=0))
     queue.push(Task.create("u", 3, None))
     monitor = StatsMonitor(queue, [AlertRule("depth", 0)])
-    assert [each.state for each in monitor.check()] == ["raised"]
+    assert [alert.state for alert in monitor.check()] == ["raised"]
     server.kill()
     with pytest.raises(RedisConnectionError):
         monitor.check()
@@ -134,7 +126,7 @@ def minute(**numbers: Any) -> MinuteStats:
         ("idle_backlog", {"users_ready": 4, "workers": 0, "paused": True}, 0),
     ],
 )
-def test_what_is_looked_at(stats: QueueStats, metric: str, changes: dict[str, Any], value: float) -> None:
+def test_a_figure_is_computed_from_stats(stats: QueueStats, metric: str, changes: dict[str, Any], value: float) -> None:
     assert METRICS[metric].value(replace(stats, **changes)) == value
 
 
@@ -162,7 +154,7 @@ def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Se
         ),
     ],
 )
-def test_mistakes(made: Any, words: str) -> None:
+def test_a_mistake_in_a_rule_is_refused(made: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         made()
 
@@ -182,7 +174,13 @@ def test_every_limit_is_documented() -> None:
         (formatting.approximate(3599), "1 h"),
         (formatting.approximate(40_000), "11 h"),
         (formatting.duration(0), "0 s"),
-        (formatting.duration(59.99), "1 min"),
+        (formatting.duration(59.94), "59.9 s"),
+        (formatting.duration(59.96), "1 min"),
+        (formatting.duration(3599.6), "1 h"),
+        (formatting.duration(3672), "1 h 1 min"),
+        (formatting.duration(86_399), "1 d"),
+        (formatting.duration(9e9), "104,166 d 16 h"),
+        (formatting.duration(-73), "-1 min 13 s"),
         (formatting.duration(7200), "2 h"),
         (formatting.duration(73), "1 min 13 s"),
         (formatting.duration(200_000), "2 d 8 h"),
@@ -199,7 +197,7 @@ def test_every_limit_is_documented() -> None:
         (formatting.share(0.123), "12.3 %"),
     ],
 )
-def test_figures_with_their_units(given: str, expected: str) -> None:
+def test_figures_are_formatted_with_their_units(given: str, expected: str) -> None:
     assert given == expected
 
 

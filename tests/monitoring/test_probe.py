@@ -9,27 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from django_fairque.conf import get_queue
+from django_fairque.conf import FairQueueConfig, get_queue
 from django_fairque.monitoring import probe as module
-from django_fairque.monitoring.probe import Probe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import Future
-
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.conf import FairQueueConfig
-    from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.monitoring.probe import ProbeResult
-    from tests.conftest import MakeServer
-    from tests.servers import Server
+from django_fairque.monitoring.probe import Probe, ProbeResult
+from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 
 QUEUES = {"default", "mail"}
 
@@ -39,7 +27,7 @@ def configured(server: Server, redis: Redis, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"mail": {}}}
 
 
-def test_it_reads_every_declared_queue_and_leaves_nothing_open(redis: Redis) -> None:
+def test_a_probe_reads_every_queue_and_closes_its_connections(redis: Redis) -> None:
     get_queue("mail").pause()
     before = len(redis.client_list())
     result = Probe(lambda queue: queue.is_paused()).read()
@@ -47,30 +35,30 @@ def test_it_reads_every_declared_queue_and_leaves_nothing_open(redis: Redis) -> 
     assert len(redis.client_list()) == before
 
 
-def test_those_who_ask_at_once_share_a_look_and_the_next_one_is_new() -> None:
-    asked, looks = threading.Semaphore(0), []
+def test_concurrent_readers_share_one_reading() -> None:
+    arrivals, looks = threading.Semaphore(0), []
 
     def read(queue: FairQueue) -> int:
         if queue.name == "default":
             looks.append(queue.name)
             for _ in range(8 if len(looks) == 1 else 0):  # until all eight have come
-                assert asked.acquire(timeout=10)
+                assert arrivals.acquire(timeout=10)
         return len(looks)
 
     class Counting(Probe[int]):
         def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[int]]:
             future = super()._current_read(config)
-            asked.release()
+            arrivals.release()
             return future
 
     probe = Counting(read)
     with ThreadPoolExecutor(8) as pool:
-        results = [each.result() for each in [pool.submit(probe.read, 10) for _ in range(8)]]
+        results = [future.result() for future in [pool.submit(probe.read, 10) for _ in range(8)]]
     assert [result.readings for result in results] == [{"default": 1, "mail": 1}] * 8
     assert probe.read().readings == {"default": 2, "mail": 2}
 
 
-def test_what_takes_too_long_is_not_waited_for_and_not_begun_again() -> None:
+def test_a_slow_reading_is_neither_awaited_nor_started_again() -> None:
     go_on, looks = threading.Event(), []
 
     def read(queue: FairQueue) -> None:
@@ -96,7 +84,7 @@ def deaf() -> Iterator[str]:
         yield f"redis://:hunter2@{host}:{port}/0"
 
 
-def test_troubles_in_words_that_anyone_may_see(
+def test_troubles_are_told_without_hosts_and_passwords(
     deaf: str, settings: Settings, make_server: MakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     evicting = make_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
@@ -116,7 +104,7 @@ def test_troubles_in_words_that_anyone_may_see(
     assert "hunter2" not in caplog.text
 
 
-def test_a_fault_of_ours_is_logged_and_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     def read(queue: FairQueue) -> str:
         if queue.name == "mail":
             raise RuntimeError("a fault")
@@ -127,18 +115,18 @@ def test_a_fault_of_ours_is_logged_and_told_as_one(caplog: pytest.LogCaptureFixt
     assert "RuntimeError: a fault" in caplog.text
 
 
-def test_a_change_is_logged_once(server: Server, redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(server: Server, redis: Redis, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "django_fairque.monitoring")
     probe = Probe(lambda queue: queue.health())
     for happens in (None, server.kill, None, server.start, None):
         if happens is not None:
             happens()
         probe.read()
-    told = [(each.levelname, each.getMessage()) for each in caplog.records]
-    assert [level for level, _ in told] == ["WARNING", "WARNING", "INFO"]
-    assert told[0][1].startswith("queue default: the server can't be reached: ")
-    assert told[0][1].count("the server can't be reached") == 1
-    assert told[2][1] == "all queues can be read again"
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in logged] == ["WARNING", "WARNING", "INFO"]
+    assert logged[0][1].startswith("queue default: the server can't be reached: ")
+    assert logged[0][1].count("the server can't be reached") == 1
+    assert logged[2][1] == "all queues can be read again"
 
 
 FORKS = """
@@ -170,7 +158,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_looks_for_itself(server: Server) -> None:
+def test_a_forked_child_reads_for_itself(server: Server) -> None:
     """Its parent forks while it looks, with a thread that the child does not have."""
     done = subprocess.run(
         # Python warns of forks of a process with threads, which servers do all the same.

@@ -1,14 +1,14 @@
-"""What Prometheus is told: well-formed, what happened, and at a cost that does not depend on what the queues hold."""
+"""Exported metrics are well-formed and right, and their cost does not depend on the size of the queues."""
 
 from __future__ import annotations
 
 import re
 import time
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -25,14 +25,8 @@ from django_fairque.monitoring.prometheus import (
     cumulative,
     exposition,
 )
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.leases import pop
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le", "task"}
@@ -77,7 +71,7 @@ def task(user: str = "u", priority: int = 3, **options: float) -> Task:
 
 
 def everything_happens(queue: FairQueue) -> None:
-    """Every way a task can go that a counter tells of."""
+    """Let tasks end in every way that has a counter."""
     now = time.time() - 200_000
     queue.push_batch([task(), task(), task(), task(), task(), task("v", 1, sla=0.5)], now=now)
     done, retried, dead, crashed, given_up, late = queue.pop_batch(6, "w", lease=1000, now=now + 1)
@@ -104,7 +98,7 @@ def everything_happens(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-def test_it_is_well_formed(queue: FairQueue, *, openmetrics: bool) -> None:
+def test_the_exported_text_is_well_formed(queue: FairQueue, *, openmetrics: bool) -> None:
     everything_happens(queue)
     content, kind = exposition(OPENMETRICS if openmetrics else "")
     assert ("openmetrics" in kind) == openmetrics
@@ -148,7 +142,7 @@ def test_names_of_tasks_are_a_label_with_few_values(queue: FairQueue) -> None:
     assert max(map(len, attempts)) == 100
 
 
-def test_what_happened(queue: FairQueue) -> None:
+def test_counters_are_those_of_the_queue(queue: FairQueue) -> None:
     everything_happens(queue)
     found = values()
     stats = queue.get_stats()
@@ -176,13 +170,11 @@ def test_what_happened(queue: FairQueue) -> None:
     assert {value for (name, *_), value in values("mail").items() if name.endswith("_total")} == {0}
 
 
-def test_fairness(queue: FairQueue) -> None:
+def test_fairness_is_exported(queue: FairQueue) -> None:
     now = time.time() - 600
     for user, took in (("ann", 10), ("bob", 30)):
         queue.push(task(user), now=now)
-        lease = queue.pop("w", [user], now=now)
-        assert lease is not None
-        queue.finish(lease, took=took, now=now)
+        queue.finish(pop(queue, "w", [user], now=now), took=took, now=now)
     assert (values()["fairness_index",], values()["active_users",]) == (1, 0)
     queue.push_batch([task("ann"), task("bob"), *(task("noisy") for _ in range(40))], now=now)
     found = values()
@@ -192,7 +184,7 @@ def test_fairness(queue: FairQueue) -> None:
     assert found["fairness_index",] == pytest.approx(40**2 / (3 * (10**2 + 30**2)))
 
 
-def test_the_server_and_the_workers(queue: FairQueue, redis: Redis) -> None:
+def test_figures_of_the_server_and_the_workers_are_exported(queue: FairQueue, redis: Redis) -> None:
     queue.heartbeat("w", {})
     queue.pause()
     redis.config_set("maxmemory", 500_000_000)
@@ -209,38 +201,37 @@ def test_the_server_and_the_workers(queue: FairQueue, redis: Redis) -> None:
     assert values()["queue_up",] == 1
 
 
-class TestHistograms:
-    def test_each_attempt_is_in_every_bucket_from_its_own(self, queue: FairQueue) -> None:
-        now = time.time() - 100
-        for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0):
-            queue.push(task(), now=now)
-            lease = queue.pop("w", now=now)
-            assert lease is not None
-            queue.finish(lease, took=seconds, now=now)
-        found = values()
-        counts = [(float(key[1]), count) for key, count in found.items() if key[0] == "task_run_seconds_bucket"]
-        for bound, count in counts:
-            seen = sum(seconds <= bound for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0))
-            assert count == seen or abs(bound - 0.5) < 0.09 * 0.5 or abs(bound - 3) < 0.09 * 3, bound
-        assert counts == sorted(counts)
-        assert counts[-1] == (float("inf"), 5) == (float("inf"), found["task_run_seconds_count",])
-        assert found["task_run_seconds_sum",] == pytest.approx(500_004.0001)
-        assert found["task_wait_seconds_count",] == 5
+def test_each_attempt_is_in_every_bucket_from_its_own(queue: FairQueue) -> None:
+    now = time.time() - 100
+    for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0):
+        queue.push(task(), now=now)
+        queue.finish(pop(queue, now=now), took=seconds, now=now)
+    found = values()
+    counts = [(float(key[1]), count) for key, count in found.items() if key[0] == "task_run_seconds_bucket"]
+    for bound, count in counts:
+        seen = sum(seconds <= bound for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0))
+        assert count == seen or abs(bound - 0.5) < 0.09 * 0.5 or abs(bound - 3) < 0.09 * 3, bound
+    assert counts == sorted(counts)
+    assert counts[-1] == (float("inf"), 5) == (float("inf"), found["task_run_seconds_count",])
+    assert found["task_run_seconds_sum",] == pytest.approx(500_004.0001)
+    assert found["task_wait_seconds_count",] == 5
 
-    def test_the_engines_buckets_are_neither_lost_nor_counted_twice(self) -> None:
-        every = Distribution(dict.fromkeys(range(200), 1), 1.0)
-        counts = [count for _, count in cumulative(every)]
-        assert (counts[0], counts[-2], counts[-1]) == (44, 136, 200)
-        assert {later - sooner for sooner, later in pairwise(counts[:-1])} == {4}
 
-    def test_bounds_are_told_as_the_same_text_by_every_machine(self) -> None:
-        assert (BUCKET_BOUNDS[44], BUCKET_BOUNDS[48], BUCKET_BOUNDS[80], BUCKET_BOUNDS[136]) == (
-            "0.002048",
-            "0.004096",
-            "1.049",
-            "17180.0",
-        )
-        assert len(set(BUCKET_BOUNDS.values())) == len(BUCKET_BOUNDS) == 24
+def test_the_engines_buckets_are_neither_lost_nor_counted_twice() -> None:
+    every = Distribution(dict.fromkeys(range(200), 1), 1.0)
+    counts = [count for _, count in cumulative(every)]
+    assert (counts[0], counts[-2], counts[-1]) == (44, 136, 200)
+    assert {later - sooner for sooner, later in pairwise(counts[:-1])} == {4}
+
+
+def test_bounds_are_told_as_the_same_text_by_every_machine() -> None:
+    assert (BUCKET_BOUNDS[44], BUCKET_BOUNDS[48], BUCKET_BOUNDS[80], BUCKET_BOUNDS[136]) == (
+        "0.002048",
+        "0.004096",
+        "1.049",
+        "17180.0",
+    )
+    assert len(set(BUCKET_BOUNDS.values())) == len(BUCKET_BOUNDS) == 24
 
 
 def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redis) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +16,7 @@ from django_fairque.monitoring.redaction import (
     redact_value,
     redacted_text,
 )
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
+from tests.fixture_types import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -45,35 +43,35 @@ def test_secrets_are_hidden_wherever_they_are_nested() -> None:
         *("Set-Cookie", "cookies", "sessionid", "session_data", "aws_credentials"),
     ],
 )
-def test_the_words_that_are_looked_for(key: str) -> None:
+def test_a_key_with_a_secret_word_is_hidden(key: str) -> None:
     assert redact_value({key: "x"}) == {key: HIDDEN}
 
 
 @pytest.mark.parametrize("value", [None, 1, 1.5, True, "password", [], {}, ["password", "x"]])
-def test_what_has_no_secret_key_is_kept(value: Any) -> None:
+def test_a_value_without_a_secret_key_is_kept(value: Any) -> None:
     assert redact_value(value) == value
 
 
-def test_own_words(settings: Settings) -> None:
+def test_a_setting_replaces_the_secret_words(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": ["Iban"]}
     assert redact_value({"iban_of": 1, "password": 2}) == {"iban_of": HIDDEN, "password": 2}
     assert redact_value({"iban": 1, "pin": 2}, ["PIN"]) == {"iban": 1, "pin": HIDDEN}
     assert redact_value({"password": 2}, []) == {"password": 2}
 
 
-def test_words_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_sets_the_secret_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRQUE_REDACT", "iban,pin")
     assert FairQueueConfig.from_settings().redact == ["iban", "pin"]
 
 
 @pytest.mark.parametrize("words", [5, [""], {"a": 1}])
-def test_words_that_are_none_are_refused(settings: Settings, words: object) -> None:
+def test_invalid_secret_words_are_refused(settings: Settings, words: object) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": words}
     with pytest.raises(ConfigurationError, match="REDACT"):
         FairQueueConfig.from_settings()
 
 
-def test_what_is_too_deep_to_look_through_is_hidden() -> None:
+def test_a_value_that_is_nested_too_deeply_is_hidden() -> None:
     value: Any = {"password": "deep"}
     for _level in range(2000):
         value = [value]
@@ -90,7 +88,7 @@ def test_text_is_readable_and_cut() -> None:
     assert len(text) < TEXT_MAX_CHARACTERS + 50
 
 
-def test_of_what_is_no_json_nothing_is_shown() -> None:
+def test_bytes_that_are_no_json_are_hidden() -> None:
     text = as_text(redact_value(Undecodable(b'{"password": "x', "payload can't be decoded: no end")))
     assert text == "15 bytes that are not shown: payload can't be decoded: no end"
 
@@ -142,7 +140,7 @@ def test_texts_without_secrets_are_kept(text: str) -> None:
     assert redacted_text(text) == text
 
 
-def test_own_words_in_texts(settings: Settings) -> None:
+def test_a_setting_replaces_the_secret_words_in_texts(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": ["i.ban"]}
     assert redacted_text("I.BAN=DE1 iiban=1 password=2") == f"I.BAN={HIDDEN} iiban=1 password=2"
     assert redacted_text("pin: 1, redis://a:b@c", ["PIN"]) == f"pin: {HIDDEN}, redis://{HIDDEN}@c"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,14 +12,9 @@ from django_fairque.engine.model.errors import TaskNotFoundError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.monitoring.wait_explanations import BLOCKERS_NAMED, reasons
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.leases import pop
 
 NOW = 2_000_000_000.0
 """After any real clock, so that it is the engine's time."""
@@ -47,42 +43,111 @@ def only(queue: FairQueue, kind: str, task_id: str = "t") -> str:
     return reason.text
 
 
-def test_nothing_stands_in_its_way(queue: FairQueue) -> None:
+def beat(queue: FairQueue, worker: str = "w:1", now: float = NOW, **info: str) -> None:
+    queue.heartbeat(worker, {"users": "*", **info}, now=now, ttl=3600)
+
+
+def pause_organization(queue: FairQueue) -> None:
+    queue.user("ann").set_organization("acme", now=NOW)
+    queue.organization("acme").pause(now=NOW)
+
+
+def fill_organization(queue: FairQueue) -> None:
+    for user in ("ann", "bob"):
+        queue.user(user).set_organization("acme", now=NOW)
+    queue.organization("acme").set_max_running(1, now=NOW)
+    push(queue, "a", user="bob")
+    queue.pop("w:1", ["bob"], now=NOW)
+
+
+def end_workers(queue: FairQueue) -> None:
+    for _ in range(2):
+        queue.release_worker("w:1", [pop(queue, "w:1", now=NOW).token], now=NOW)
+    beat(queue)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "kind", "text"),
+    [
+        (lambda queue: None, "next", "Nothing stands in its way: the next free worker takes it."),
+        (lambda queue: queue.pause(now=NOW), "queue_paused", "The queue is paused."),
+        (pause_organization, "organization_paused", "Organization acme, to which its user belongs, is paused."),
+        (
+            fill_organization,
+            "organization_capped",
+            "Organization acme, to which its user belongs, may run 1 task at once, and runs 1.",
+        ),
+        (
+            lambda queue: queue.fail(pop(queue, "w:1", now=NOW), "no", delay=60, now=NOW),
+            "retry",
+            "Attempt 1 failed; it is tried again at 2033-05-18 03:34:20 UTC, in 1 min.",
+        ),
+        (
+            end_workers,
+            "crashed",
+            "Handed out 2 times without an outcome: its next turn is at 2033-05-18 03:33:20 UTC, in 562 ms.",
+        ),
+        (
+            lambda queue: pop(queue, "w:1", lease=30, now=NOW),
+            "running",
+            "It runs: worker w:1 holds it until 2033-05-18 03:33:50 UTC, and renews that.",
+        ),
+        (lambda queue: queue.cancel("t", now=NOW), "ended", "It waits for nothing: it is canceled."),
+    ],
+)
+def test_the_one_reason_for_a_wait_is_told_in_words(
+    queue: FairQueue, arrange: Callable[[FairQueue], object], kind: str, text: str
+) -> None:
     push(queue)
-    assert only(queue, "next") == "Nothing stands in its way: the next free worker takes it."
+    arrange(queue)
+    assert only(queue, kind) == text
 
 
-def test_its_time_has_not_come(queue: FairQueue) -> None:
+@pytest.mark.parametrize(
+    ("limits", "kind", "text"),
+    [
+        ({"max_running": 1}, "capped", "User ann may run 1 task at once, and runs 1."),
+        (
+            {"rate": "1/m"},
+            "throttled",
+            "User ann has used up the rate of 1/60s: the next task may start at 2033-05-18 03:34:20 UTC.",
+        ),
+    ],
+)
+def test_a_task_waits_because_of_a_limit_of_its_user(
+    queue: FairQueue, limits: dict[str, Any], kind: str, text: str
+) -> None:
+    for name, value in limits.items():
+        getattr(queue.user("ann"), f"set_{name}")(value, now=NOW)
+    push(queue, "a")
+    push(queue)
+    queue.pop("w:1", now=NOW)
+    assert only(queue, kind) == text
+
+
+def test_a_scheduled_task_waits_for_its_time_and_then_for_a_sweep(queue: FairQueue) -> None:
     push(queue, execute_after=NOW + 90)
     assert only(queue, "scheduled") == "It is scheduled for 2033-05-18 03:34:50 UTC, in 1 min 30 s."
-
-
-def test_its_time_has_come_and_nobody_has_looked(queue: FairQueue) -> None:
-    push(queue, execute_after=NOW + 90)
-    queue.heartbeat("w:1", {"users": "*"}, now=NOW + 90, ttl=3600)
+    beat(queue, now=NOW + 90)
     assert "Its time came at 2033-05-18 03:34:50 UTC" in only(queue, "scheduled")
 
 
-def test_it_has_failed_and_is_tried_again(queue: FairQueue) -> None:
+def test_a_lost_lease_is_told_with_its_end(queue: FairQueue) -> None:
     push(queue)
-    lease = queue.pop("w:1", now=NOW)
-    assert lease is not None
-    queue.fail(lease, "no", delay=60, now=NOW)
-    assert only(queue, "retry") == "Attempt 1 failed; it is tried again at 2033-05-18 03:34:20 UTC, in 1 min."
+    queue.pop("w:1", lease=30, now=NOW)
+    queue.heartbeat("w:2", {}, now=NOW + 30, ttl=3600)
+    assert "Worker w:1 has not renewed its lease, which ended at 2033-05-18 03:33:50 UTC" in only(queue, "lost_lease")
 
 
-def test_it_has_ended_its_workers_and_has_to_wait(queue: FairQueue) -> None:
+def test_a_worker_that_does_not_say_whom_it_serves_may_take_any_task(redis: Redis) -> None:
+    queue = FairQueue(redis)
     push(queue)
-    for _ in range(2):
-        lease = queue.pop("w:1", now=NOW)
-        assert lease is not None
-        queue.release_worker("w:1", [lease.token], now=NOW)
-    queue.heartbeat("w:1", {"users": "*"}, now=NOW, ttl=3600)
-    expected = "Handed out 2 times without an outcome: its next turn is at 2033-05-18 03:33:20 UTC, in 562 ms."
-    assert only(queue, "crashed") == expected
+    assert only(queue, "no_worker") == "No worker is running: start one with manage.py fairque_worker."
+    queue.heartbeat("w:1", {}, now=NOW, ttl=3600)
+    assert kinds(queue) == ["next"]
 
 
-def test_it_depends_on_others(queue: FairQueue) -> None:
+def test_a_task_waits_for_the_tasks_it_depends_on(queue: FairQueue) -> None:
     push(queue, "a")
     push(queue, "b", execute_after=NOW + 60)
     push(queue, depends_on=["a", "b"])
@@ -91,7 +156,7 @@ def test_it_depends_on_others(queue: FairQueue) -> None:
     assert reason.tasks == ("a", "b")
 
 
-def test_it_depends_on_many_and_on_its_time(queue: FairQueue) -> None:
+def test_a_task_that_depends_on_many_names_a_few(queue: FairQueue) -> None:
     ids = [f"p{n:02}" for n in range(BLOCKERS_NAMED + 3)]
     for task_id in ids:
         push(queue, task_id)
@@ -103,24 +168,16 @@ def test_it_depends_on_many_and_on_its_time(queue: FairQueue) -> None:
     assert reasons(queue, "later")[1].text == "After that it is scheduled for 2033-05-18 03:34:20 UTC."
 
 
-def test_what_it_waited_for_has_ended_and_it_was_not_told_yet(queue: FairQueue) -> None:
+def test_a_dependency_has_ended_and_its_dependents_are_released_later(queue: FairQueue) -> None:
     push(queue, "a")
     for n in range(60):
         push(queue, f"t{n}", depends_on=["a"])
-    lease = queue.pop("w:1", now=NOW)
-    assert lease is not None
-    queue.finish(lease, now=NOW)
+    queue.finish(pop(queue, "w:1", now=NOW), now=NOW)
     still = next(n for n in range(60) if queue.get_task(f"t{n}").state is TaskState.DEFERRED)
     assert "has ended" in only(queue, "resolving", f"t{still}")
 
 
-def test_the_queue_is_paused(queue: FairQueue) -> None:
-    push(queue)
-    queue.pause(now=NOW)
-    assert only(queue, "queue_paused") == "The queue is paused."
-
-
-def test_its_user_is_paused(queue: FairQueue) -> None:
+def test_a_task_waits_while_its_user_is_paused(queue: FairQueue) -> None:
     push(queue)
     queue.user("ann").pause(now=NOW)
     assert only(queue, "user_paused") == "User ann is paused."
@@ -128,42 +185,7 @@ def test_its_user_is_paused(queue: FairQueue) -> None:
     assert only(queue, "user_paused") == "User ann is paused. It ends at 2100-01-01 00:00:00 UTC. Note: moves"
 
 
-def test_its_user_s_organization_is_paused(queue: FairQueue) -> None:
-    queue.user("ann").set_organization("acme", now=NOW)
-    push(queue)
-    queue.organization("acme").pause(now=NOW)
-    assert only(queue, "organization_paused") == "Organization acme, to which its user belongs, is paused."
-
-
-def test_its_user_s_organization_runs_as_much_as_it_may(queue: FairQueue) -> None:
-    for user in ("ann", "bob"):
-        queue.user(user).set_organization("acme", now=NOW)
-    queue.organization("acme").set_max_running(1, now=NOW)
-    push(queue, "a", user="bob")
-    push(queue)
-    queue.pop("w:1", ["bob"], now=NOW)
-    text = "Organization acme, to which its user belongs, may run 1 task at once, and runs 1."
-    assert only(queue, "organization_capped") == text
-
-
-def test_its_user_runs_as_much_as_it_may(queue: FairQueue) -> None:
-    queue.user("ann").set_max_running(1, now=NOW)
-    push(queue, "a")
-    push(queue)
-    queue.pop("w:1", now=NOW)
-    assert only(queue, "capped") == "User ann may run 1 task at once, and runs 1."
-
-
-def test_its_user_is_out_of_rate(queue: FairQueue) -> None:
-    queue.user("ann").set_rate("1/m", now=NOW)
-    push(queue, "a")
-    push(queue)
-    queue.pop("w:1", now=NOW)
-    expected = "User ann has used up the rate of 1/60s: the next task may start at 2033-05-18 03:34:20 UTC."
-    assert only(queue, "throttled") == expected
-
-
-def test_others_are_before_it(queue: FairQueue) -> None:
+def test_a_task_waits_behind_others(queue: FairQueue) -> None:
     for n in range(3):
         push(queue, f"a{n}", user="bob")
     push(queue, "b", user="cid")
@@ -176,22 +198,16 @@ def test_others_are_before_it(queue: FairQueue) -> None:
     }
 
 
-def test_no_worker_runs(redis: Redis) -> None:
-    queue = FairQueue(redis)
-    push(queue)
-    assert only(queue, "no_worker") == "No worker is running: start one with manage.py fairque_worker."
-
-
 @pytest.mark.parametrize("users", ["ann", "bob, ann", "*"])
 @pytest.mark.parametrize("field", ["users", "steal"])
-def test_a_worker_serves_its_user(redis: Redis, users: str, field: str) -> None:
+def test_a_worker_that_serves_the_user_takes_its_task(redis: Redis, users: str, field: str) -> None:
     queue = FairQueue(redis)
     queue.heartbeat("w:2", {"users": "cid", field: users}, now=NOW, ttl=3600)
     push(queue)
     assert kinds(queue) == ["next"]
 
 
-def test_no_worker_serves_its_user(redis: Redis) -> None:
+def test_a_task_waits_when_no_worker_serves_its_user(redis: Redis) -> None:
     queue = FairQueue(redis)
     queue.heartbeat("w:1", {"users": "anna, bo", "steal": ""}, now=NOW, ttl=3600)
     push(queue)
@@ -202,55 +218,27 @@ def test_no_worker_serves_its_user(redis: Redis) -> None:
     assert kinds(queue) == ["next"], "nobody can say that it does not"
 
 
-def test_a_worker_that_does_not_say_whom_it_serves_may_serve_its_user(redis: Redis) -> None:
-    queue = FairQueue(redis)
-    queue.heartbeat("w:1", {}, now=NOW, ttl=3600)
-    push(queue)
-    assert kinds(queue) == ["next"]
-
-
-def test_a_worker_holds_it(queue: FairQueue) -> None:
-    push(queue)
-    queue.pop("w:1", lease=30, now=NOW)
-    assert only(queue, "running") == ("It runs: worker w:1 holds it until 2033-05-18 03:33:50 UTC, and renews that.")
-
-
-def test_its_worker_has_not_renewed_its_lease(queue: FairQueue) -> None:
-    push(queue)
-    queue.pop("w:1", lease=30, now=NOW)
-    queue.heartbeat("w:2", {}, now=NOW + 30, ttl=3600)
-    assert "Worker w:1 has not renewed its lease, which ended at 2033-05-18 03:33:50 UTC" in only(queue, "lost_lease")
-
-
-def test_it_has_expired_and_nobody_has_looked(queue: FairQueue) -> None:
+def test_an_expired_task_is_told_before_and_after_a_sweep(queue: FairQueue) -> None:
     push(queue, expires_at=NOW + 5)
-    queue.heartbeat("w:1", {"users": "*"}, now=NOW + 5, ttl=3600)
+    beat(queue, now=NOW + 5)
     assert only(queue, "expired").startswith("It expired at 2033-05-18 03:33:25 UTC")
     queue.sweep(now=NOW + 6)
     assert only(queue, "expired") == "It expired before it was started, and is a dead letter: it waits for a requeue."
 
 
-def test_it_is_a_dead_letter(queue: FairQueue, server: Server, settings: Settings) -> None:
+def test_a_dead_letter_waits_for_an_operator(queue: FairQueue, server: Server, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}  # says what is hidden in errors
     push(queue)
-    lease = queue.pop("w:1", now=NOW)
-    assert lease is not None
-    queue.fail(lease, "no such address", retry=False, now=NOW)
+    queue.fail(pop(queue, "w:1", now=NOW), "no such address", retry=False, now=NOW)
     assert re.fullmatch(r"It is a dead letter .* discard it: no such address", only(queue, "dead"))
 
 
-def test_it_has_ended(queue: FairQueue) -> None:
-    push(queue)
-    queue.cancel("t", now=NOW)
-    assert only(queue, "ended") == "It waits for nothing: it is canceled."
-
-
-def test_it_is_not_known(queue: FairQueue) -> None:
+def test_an_unknown_task_has_no_reasons(queue: FairQueue) -> None:
     with pytest.raises(TaskNotFoundError, match="'t'"):
         reasons(queue, "t")
 
 
-def test_several_reasons_at_once(queue: FairQueue) -> None:
+def test_several_reasons_are_told_at_once(queue: FairQueue) -> None:
     queue.pause(now=NOW)
     queue.user("ann").pause(now=NOW)
     push(queue, "a")
@@ -258,8 +246,8 @@ def test_several_reasons_at_once(queue: FairQueue) -> None:
     assert kinds(queue) == ["queue_paused", "user_paused", "behind_own"]
 
 
-def test_no_worker_knows_its_name(queue: FairQueue) -> None:
-    queue.heartbeat("w:1", {"users": "*", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)
+def test_a_task_waits_when_no_worker_knows_its_name(queue: FairQueue) -> None:
+    beat(queue, "w:1", unknown_tasks='["gone"]')
     push(queue, name="gone", execute_after=NOW + 30)
     assert kinds(queue) == ["unknown_name", "scheduled"]
     assert reasons(queue, "t")[0].text == (
@@ -270,8 +258,8 @@ def test_no_worker_knows_its_name(queue: FairQueue) -> None:
     assert kinds(queue, "other") == ["next"]
 
 
-def test_some_workers_do_not_know_its_name(queue: FairQueue) -> None:
-    queue.heartbeat("w:2", {"users": "*", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)
+def test_a_task_waits_for_a_worker_that_knows_its_name(queue: FairQueue) -> None:
+    beat(queue, "w:2", unknown_tasks='["gone"]')
     queue.heartbeat("w:3", {"users": "bob", "unknown_tasks": '["gone"]'}, now=NOW, ttl=3600)  # nothing to this user
     push(queue, name="gone")
     text = "1 of 2 workers does not know a task named gone: it waits for one that does."
@@ -280,7 +268,7 @@ def test_some_workers_do_not_know_its_name(queue: FairQueue) -> None:
 
 @pytest.mark.parametrize("damaged", ["[", "{}", "[1]", "null"])
 def test_a_damaged_list_of_unknown_names_is_left_out(queue: FairQueue, damaged: str) -> None:
-    queue.heartbeat("w:1", {"users": "*", "unknown_tasks": damaged}, now=NOW, ttl=3600)
+    beat(queue, "w:1", unknown_tasks=damaged)
     push(queue, name="gone")
     assert kinds(queue) == ["next"]
     assert not any("gone" in reason for reason in queue.health().reasons)

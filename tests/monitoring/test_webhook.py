@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -23,17 +25,8 @@ from django_fairque.signals import sla_at_risk
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.reporting.signal_thread import SignalThread
 from tests.admin.page_reader import messages_of
+from tests.fixture_types import Client, Redis, Server, Settings
 from tests.tls import Authority
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from django.test import Client
-    from pytest_django import Settings
-    from redis import Redis
-
-    from tests.servers import Server
 
 SECRET = "/services/secret-part"
 ALERT = Alert("at_risk", 100.0, "default", "t1", "<!channel>", "app.report", Priority.HIGH, deadline=130.0)
@@ -109,7 +102,7 @@ def announce(*alerts: Alert) -> SignalThread:
     return signal_thread
 
 
-def test_a_worker_s_alerts_as_json(receiver: Receiver) -> None:
+def test_alerts_of_a_worker_are_sent_as_json(receiver: Receiver) -> None:
     announce(ALERT).end(10)
     (posted,) = receiver.posted
     assert posted == {
@@ -131,7 +124,7 @@ def test_a_worker_s_alerts_as_json(receiver: Receiver) -> None:
 
 
 @pytest.mark.usefixtures("use_slack")
-def test_in_slack_s_format_no_name_mentions_a_channel(receiver: Receiver) -> None:
+def test_a_name_in_a_slack_message_mentions_no_channel(receiver: Receiver) -> None:
     announce(*[ALERT] * (webhook.MAX_ALERTS_PER_MESSAGE + 5)).end(10)
     (posted,) = receiver.posted
     lines = posted["text"].splitlines()
@@ -160,7 +153,7 @@ def test_a_receiver_that_hangs_delays_no_signal(receiver: Receiver, monkeypatch:
         sla_at_risk.disconnect(on_alert, sender="app.report")
 
 
-def test_what_was_not_accepted_is_sent_again(
+def test_refused_alerts_are_sent_again(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(webhook, "MIN_RETRY_PAUSE_SECONDS", 0.05)
@@ -180,18 +173,18 @@ def test_what_was_not_accepted_is_sent_again(
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reason"),
     [(302, "it answered with a redirect (302), which is not followed"), (404, "it answered with status 404")],
 )
-def test_a_final_refusal_is_not_repeated(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int, said: str
+def test_a_refused_alert_is_dropped(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int, reason: str
 ) -> None:
     receiver.status = status
     signal_thread = announce(ALERT)
     wait_until(lambda: "dropped" in caplog.text)
     signal_thread.end(10)
     assert len(receiver.posted) == 1
-    assert said in caplog.text
+    assert reason in caplog.text
 
 
 def test_changes_of_a_monitor_are_one_message(receiver: Receiver) -> None:
@@ -200,7 +193,7 @@ def test_changes_of_a_monitor_are_one_message(receiver: Receiver) -> None:
     monitor = StatsMonitor(queue, [AlertRule("depth", 0), AlertRule("idle_backlog", 0)])
     assert len(monitor.check()) == 2
     (posted,) = receiver.posted
-    assert [each["kind"] for each in posted["alerts"]] == ["raised", "raised"]
+    assert [alert["kind"] for alert in posted["alerts"]] == ["raised", "raised"]
     assert posted["alerts"][0]["text"] == "queue default: ready tasks 1, over 0"
     receiver.status = 500
     queue.user("acme").purge()
@@ -217,13 +210,13 @@ def test_the_command_sends_a_test_alert(receiver: Receiver) -> None:
         call_command("fairque_health", "--test-alert")
 
 
-def test_the_command_without_a_webhook(server: Server, settings: Settings) -> None:
+def test_the_command_without_a_webhook_is_an_error(server: Server, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     with pytest.raises(CommandError, match="no webhook is configured"):
         call_command("fairque_health", "--test-alert")
 
 
-def test_why_a_receiver_can_not_be_reached_without_its_address(server: Server, settings: Settings) -> None:
+def test_an_unreachable_receiver_is_reported_without_its_address(server: Server, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"WEBHOOK": {"URL": f"http://127.0.0.1:1{SECRET}"}}}
     with pytest.raises(webhook.WebhookError, match=r"(?m)^the webhook failed: Connection refused$"):
         webhook.send_test_alert("default")
@@ -241,7 +234,7 @@ def test_a_certificate_is_verified(receiver: Receiver, settings: Settings, tmp_p
 class TestButton:
     URL = "admin:django_fairque_overview"
 
-    def test_sends_a_test_alert(self, admin_client: Client, receiver: Receiver) -> None:
+    def test_a_button_sends_a_test_alert(self, admin_client: Client, receiver: Receiver) -> None:
         page = admin_client.get(reverse(self.URL)).content.decode()
         assert 'value="test_alert"' in page
         assert "secret-part" not in page
