@@ -1,19 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from django_fairque.conf import get_queue
+from django_fairque.testing import run_tasks
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pytest_django import DjangoDbBlocker
 
-    from pytest_django import DjangoDbBlocker, Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
 
 BACKEND = "django_fairque.backends.FairqueBackend"
 
@@ -36,6 +34,13 @@ def queue(
     # A worker in this process tidies up the connections that coroutines of earlier tests have left open.
     with django_db_blocker.unblock():
         yield get_queue()
+
+
+def run(result: Any, tasks: int | None = None) -> Any:
+    """Run all tasks, as many as this if it is given. Return the result as it is then."""
+    assert run_tasks() == tasks or tasks is None
+    result.refresh()
+    return result
 
 
 @pytest.fixture

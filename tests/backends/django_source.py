@@ -1,7 +1,7 @@
 """Fetch the source of the Django that is installed, for its tests: `python -m tests.backends.django_source DIR`.
 
-The wheel has no tests. The source distribution is downloaded with pip, which is not told to trust any other place than it
-is configured for, and only its `tests/tasks` are unpacked. Needs only the standard library and a pip.
+The wheel has no tests. The source distribution is downloaded with pip, which trusts only the places that it is
+configured for, and only its `tests/tasks` are unpacked. Needs only the standard library and a pip.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fetch(target: Path) -> Path:
     if done.returncode or not archives:
         raise NotFetchedError(f"pip can't download the source of Django {version}: {done.stderr.strip()[-500:]}")
     with tarfile.open(archives[0]) as archive:
-        wanted = [each for each in archive.getmembers() if "/tests/tasks/" in each.name and each.isfile()]
+        wanted = [member for member in archive.getmembers() if "/tests/tasks/" in member.name and member.isfile()]
         for member in wanted:
             content = archive.extractfile(member)
             assert content is not None

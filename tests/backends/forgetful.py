@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django_fairque.backends.compat import TaskResultDoesNotExist
+from django_fairque.backends.compat import AnyResult, TaskResultDoesNotExist
 from django_fairque.testing.conformance import RecordedBackend
-
-if TYPE_CHECKING:
-    from django_fairque.backends.compat import AnyResult
 
 
 class Forgetful(RecordedBackend):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,24 +11,16 @@ from django_fairque.backends.compat import task_finished
 from django_fairque.conf import aclose_queues, get_queue
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Run, Services, aexecute, execute, prepare
+from tests.fixture_types import FairQueue, MakeServer, Server, Settings
+from tests.leases import pop
 
+from .conftest import Configure
 from .project import tasks
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
-    from tests.servers import Server
-
-    from .conftest import Configure
 
 
 def run_of(queue: FairQueue) -> Run:
     """The next task, as a worker would begin it."""
-    lease = queue.pop("w")
-    assert lease is not None
-    run = prepare(lease, Services(queue.name, queue.config, queue.set_progress))
+    run = prepare(pop(queue), Services(queue.name, queue.config, queue.set_progress))
     assert isinstance(run, Run)
     return run
 
@@ -50,9 +42,7 @@ def own_server(make_server: MakeServer, settings: Settings, configure: Configure
 
 def second_attempt(queue: FairQueue) -> Run:
     """Of a task whose first worker has died."""
-    lease = queue.pop("dead", now=1000.0)
-    assert lease is not None
-    queue.sweep(now=lease.expires_at + 1)
+    queue.sweep(now=pop(queue, "dead", now=1000.0).expires_at + 1)
     run = run_of(queue)
     assert run.lease.delivery == 2
     return run
@@ -67,7 +57,9 @@ def test_a_task_runs_although_its_history_can_not_be_read(own_server: Server, ca
     assert "the earlier attempts of task" in caplog.text
 
 
-async def test_so_does_a_coroutine(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_coroutine_runs_although_its_history_is_lost(
+    own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     tasks.describe_async.enqueue()
     run = second_attempt(get_queue())
     own_server.stop()
@@ -78,10 +70,10 @@ async def test_so_does_a_coroutine(own_server: Server, caplog: pytest.LogCapture
 
 
 async def test_a_coroutine_that_is_stopped_from_outside_has_not_finished(queue: FairQueue) -> None:
-    told: list[Any] = []
+    finished_results: list[Any] = []
 
     def finished(task_result: Any, **_: Any) -> None:
-        told.append(task_result)
+        finished_results.append(task_result)
 
     task_finished.connect(finished)
     tasks.wait_for_ever.enqueue()
@@ -91,4 +83,4 @@ async def test_a_coroutine_that_is_stopped_from_outside_has_not_finished(queue: 
     with pytest.raises(asyncio.CancelledError):
         await attempt
     task_finished.disconnect(finished)
-    assert told == []
+    assert finished_results == []

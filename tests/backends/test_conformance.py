@@ -28,15 +28,14 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"Django's own tests did NOT run: {error}")
 
 
+def run_conformance(source: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "django_fairque.testing.conformance", str(source)]
+    return subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @since_6
-def test_djangos_tests_pass(source: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-m", "django_fairque.testing.conformance", str(source)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_tests_of_django_pass(source: Path) -> None:
+    done = run_conformance(source)
     assert done.returncode == 0, done.stderr + done.stdout
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("Django "))
     ran = int(line.partition("ran ")[2].partition(" ")[0])
@@ -45,17 +44,8 @@ def test_djangos_tests_pass(source: Path) -> None:
 
 
 @since_6
-def test_a_backend_that_does_not_conform_is_found_out(source: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "django_fairque.testing.conformance", str(source)),
-            *("--backend", "tests.backends.forgetful.Forgetful"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_backend_that_does_not_conform_fails_the_tests_of_django(source: Path) -> None:
+    done = run_conformance(source, "--backend", "tests.backends.forgetful.Forgetful")
     assert done.returncode == 1
     assert "FAIL: test_get_result " in done.stderr or "ERROR: test_get_result " in done.stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django
 import pytest
@@ -15,7 +15,6 @@ import django_fairque
 from django_fairque.backends import FairqueTask
 from django_fairque.backends.compat import (
     InvalidTask,
-    InvalidTaskBackend,
     TaskResultDoesNotExist,
     TaskResultStatus,
     default_task_backend,
@@ -23,20 +22,15 @@ from django_fairque.backends.compat import (
 )
 from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.testing import assert_enqueued, capture_tasks, eager, run_tasks
+from tests.fixture_types import FairQueue, Settings
 
+from .conftest import Configure
 from .project import tasks
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_a_declared_task_is_ours_and_called_as_ever(queue: FairQueue) -> None:
+def test_a_declared_task_is_of_our_class_and_can_be_called(queue: FairQueue) -> None:
     assert isinstance(tasks.add, FairqueTask)
     assert tasks.add.call(1, 2) == 3
     add_async: Any = tasks.add_async
@@ -85,29 +79,6 @@ def elsewhere(n: int) -> int:
     return n
 
 
-MISTAKES = [
-    ({"USERS": 1}, "unknown option 'USERS'; did you mean 'USER'"),
-    ({"COLOUR": 1}, "expected some of BACKOFF, CAPTURE_LOGS, DATABASE"),
-    ({"USER": 3}, "USER must be a callable"),
-    ({"USER": "no.such.thing"}, "can't be imported"),
-    ({"USER": "tests.backends.test_declaring.ROOT"}, "is PosixPath"),
-    ({"MAX_RETRIES": -1}, "MAX_RETRIES must be an integer from 0 to 1000, got -1"),
-    ({"MAX_RETRIES": "3"}, "got '3'"),
-]
-
-
-@pytest.mark.parametrize(("options", "words"), MISTAKES)
-def test_mistakes_in_the_options_are_found_by_the_check_and_before_anything_is_sent(
-    queue: FairQueue, configure: Configure, options: dict[str, Any], words: str
-) -> None:
-    configure(**options)
-    (message,) = default_task_backend.check()
-    assert message.id == "fairque.E040"
-    assert words in message.msg
-    with pytest.raises(InvalidTaskBackend, match="OPTIONS of TASKS"):
-        tasks.add.enqueue(1)
-
-
 def test_the_check_finds_queues_that_are_not_declared(queue: FairQueue, settings: Settings) -> None:
     assert default_task_backend.check() == []
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["mail", "elsewhere"]}}
@@ -142,7 +113,7 @@ def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("options", "user"), [({"USER": user_of}, "user 5"), ({}, "default")])
-def test_schedules_send_tasks_of_django_too(
+def test_a_schedule_sends_a_task_of_django(
     queue: FairQueue, configure: Configure, settings: Settings, options: dict[str, Any], user: str
 ) -> None:
     configure(**options)
@@ -221,7 +192,7 @@ def test_the_app_works_without_the_interface() -> None:
 
 
 @pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django has the interface itself")
-def test_without_the_interface_the_backend_says_what_to_install() -> None:
+def test_a_missing_interface_is_an_error_with_the_package_to_install() -> None:
     program = BARE.format(before="sys.modules['django_tasks'] = None", after="import django_fairque.backends")
     assert "on Django 5.2" in (found := run_python(program).stderr)
     assert "install the package django-tasks" in found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
 
 import pytest
 from django.db import transaction
@@ -18,21 +18,14 @@ from django_fairque.backends.compat import (
     task,
     task_finished,
 )
+from django_fairque.engine.model.task import Task as Record
 from django_fairque.tasks.errors import TaskTimeoutError
 from django_fairque.testing import run_tasks
 from django_fairque.worker import Worker
+from tests.fixture_types import FairQueue, Settings
 
+from .conftest import Configure
 from .project import tasks
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from pytest_django import Settings
-
-    from django_fairque.engine.model.task import Task as Record
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 add: Any = tasks.add
 ADD = "tests.backends.project.tasks.add"
@@ -47,7 +40,7 @@ def test_without_options_failures_are_not_retried_and_the_queue_has_the_other_li
     assert (task.max_retries, task.max_deliveries, task.timeout) == (0, 0, None)
 
 
-def test_options_for_all_tasks(queue: FairQueue, configure: Configure) -> None:
+def test_options_of_the_backend_hold_for_all_tasks(queue: FairQueue, configure: Configure) -> None:
     configure(MAX_RETRIES=2, MAX_DELIVERIES=1, TIMEOUT=dt.timedelta(minutes=1), SLA=5, EXPIRES=60)
     task = sent(queue)
     assert (task.max_retries, task.max_deliveries, task.timeout, task.sla) == (2, 1, 60, 5)
@@ -63,9 +56,10 @@ def test_retries_above_the_queues_limit_are_capped(
 
 
 def test_options_by_path_replace_those_for_all(queue: FairQueue, configure: Configure) -> None:
-    configure(MAX_RETRIES=1, TIMEOUT=10, TASK_OPTIONS={"tests.backends.project.*": {"MAX_RETRIES": 3}})
+    options = {"MAX_RETRIES": 3, "DELAY": 30, "SLA": None}
+    configure(MAX_RETRIES=1, TIMEOUT=10, SLA=5, TASK_OPTIONS={"tests.backends.project.*": options})
     task = sent(queue)
-    assert (task.max_retries, task.timeout) == (3, 10)
+    assert (task.max_retries, task.timeout, task.state, task.sla) == (3, 10, TaskState.SCHEDULED, None)
     assert queue.get_task(elsewhere.enqueue(1).id).max_retries == 1
 
 
@@ -84,30 +78,20 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_of_several_patterns_the_most_specific_one_counts_for_each_option(
-    queue: FairQueue, configure: Configure, order: int
-) -> None:
+def test_the_most_specific_pattern_decides_each_option(queue: FairQueue, configure: Configure, order: int) -> None:
     configure(TASK_OPTIONS=dict(list(PATTERNS.items())[::order]))
     task = sent(queue)
     assert (task.timeout, task.max_retries, task.sla, task.max_deliveries) == (4, 3, 2, 1)
 
 
-def test_none_undoes_an_option_of_more_tasks(queue: FairQueue, configure: Configure) -> None:
-    configure(TIMEOUT=10, TASK_OPTIONS={ADD: {"TIMEOUT": None}})
-    assert sent(queue).timeout is None
-
-
-def test_debounced_calls_of_the_same_arguments_are_one_task(queue: FairQueue, configure: Configure) -> None:
-    configure(TASK_OPTIONS={ADD: {"DEBOUNCE": 30}})
-    ids = {add.enqueue(1).id for _ in range(3)}
+@pytest.mark.parametrize(("option", "state"), [("DEBOUNCE", "scheduled"), ("UNIQUE_FOR", "queued")])
+def test_unique_or_debounced_calls_of_the_same_arguments_are_one_task(
+    queue: FairQueue, configure: Configure, option: str, state: str
+) -> None:
+    configure(TASK_OPTIONS={ADD: {option: 30}})
+    assert len({add.enqueue(1).id for _ in range(3)}) == 1
     add.enqueue(2)
-    assert len(ids) == 1
-    assert queue.get_stats().states["scheduled"] == 2
-
-
-def test_unique_calls_of_the_same_arguments_are_one_task(queue: FairQueue, configure: Configure) -> None:
-    configure(TASK_OPTIONS={ADD: {"UNIQUE_FOR": 30}})
-    assert add.enqueue(1).id == add.enqueue(1).id != add.enqueue(2).id
+    assert queue.get_stats().states[state] == 2
 
 
 def test_a_call_that_chooses_its_time_is_not_put_off_by_options(queue: FairQueue, configure: Configure) -> None:
@@ -115,11 +99,6 @@ def test_a_call_that_chooses_its_time_is_not_put_off_by_options(queue: FairQueue
     task = queue.get_task(add.using(run_after=dt.timedelta(hours=1)).enqueue(1).id)
     assert task.execute_after == pytest.approx(task.created_at + 3600, abs=5)
     assert task.expires_at == pytest.approx(task.created_at + 3610, abs=5)
-
-
-def test_a_delay(queue: FairQueue, configure: Configure) -> None:
-    configure(TASK_OPTIONS={ADD: {"DELAY": 30}})
-    assert sent(queue).state is TaskState.SCHEDULED
 
 
 def test_a_queue_and_a_priority_by_path_are_those_of_the_result(queue: FairQueue, configure: Configure) -> None:
@@ -131,7 +110,7 @@ def test_a_queue_and_a_priority_by_path_are_those_of_the_result(queue: FairQueue
     assert run_tasks("mail") == 1
 
 
-def test_using_wins_over_a_queue_and_a_priority_by_path(
+def test_using_overrides_a_queue_and_priority_by_path(
     queue: FairQueue, configure: Configure, settings: Settings
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}, "bulk": {}}}
@@ -159,7 +138,7 @@ def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
     return f"user {args[0]}"
 
 
-def test_a_user_by_path(queue: FairQueue, configure: Configure) -> None:
+def test_a_user_is_chosen_by_path(queue: FairQueue, configure: Configure) -> None:
     configure(USER=lambda *_: "all", TASK_OPTIONS={ADD: {"USER": "tests.backends.test_options.user_of"}})
     assert sent(queue, 7).user_id == "user 7"
     assert queue.get_task(elsewhere.enqueue(7).id).user_id == "all"
@@ -181,12 +160,9 @@ PATH = "tests.backends.test_options"
 
 
 @pytest.mark.parametrize(
-    ("function", "retry_on"),
-    [(unlucky, [PassingError, f"{PATH}.OtherError"]), (unlucky_too, f"{PATH}.PassingError")],
+    ("function", "retry_on"), [(unlucky, [PassingError, f"{PATH}.OtherError"]), (unlucky_too, f"{PATH}.PassingError")]
 )
-def test_errors_that_are_worth_another_attempt(
-    queue: FairQueue, configure: Configure, function: Any, retry_on: Any
-) -> None:
+def test_only_named_errors_are_retried(queue: FairQueue, configure: Configure, function: Any, retry_on: Any) -> None:
     options = {"MAX_RETRIES": 1, "RETRY_ON": retry_on, "BACKOFF": {"base": 0}}
     configure(TASK_OPTIONS={f"{PATH}.{function.__name__}": options})
     declared = task(function)
@@ -215,11 +191,11 @@ class Note(TaskMiddleware):
     noted: ClassVar[list[list[str]]] = []
 
     def around_send(self, send: TaskSend) -> AbstractContextManager[object]:
-        self.noted.append([each.name for each in send.tasks])
+        self.noted.append([task.name for task in send.tasks])
         return nullcontext()
 
 
-def test_middleware_by_path(queue: FairQueue, configure: Configure) -> None:
+def test_middleware_is_chosen_by_path(queue: FairQueue, configure: Configure) -> None:
     configure(TASK_OPTIONS={ADD: {"MIDDLEWARE": [f"{PATH}.Note"]}})
     sent(queue)
     elsewhere.enqueue(1)
@@ -230,7 +206,7 @@ def test_middleware_by_path(queue: FairQueue, configure: Configure) -> None:
 @pytest.mark.parametrize(
     ("options", "is_sent"), [({}, False), ({"DATABASE": "default"}, True), ({"ON_COMMIT": False}, True)]
 )
-def test_a_transaction_of_another_database(
+def test_options_decide_whether_a_task_waits_for_a_transaction_of_another_database(
     queue: FairQueue, configure: Configure, options: dict[str, Any], is_sent: bool
 ) -> None:
     configure(**options)
@@ -251,7 +227,13 @@ def test_the_database_of_a_task_decides_which_transaction_it_waits_for(queue: Fa
 
 
 MISTAKES = [
-    ({"MAX_RETRY": 1}, "unknown option 'MAX_RETRY'; did you mean 'MAX_RETRIES'?"),
+    ({"USERS": 1}, "unknown option 'USERS'; did you mean 'USER'"),
+    ({"COLOUR": 1}, "expected some of BACKOFF, CAPTURE_LOGS, DATABASE"),
+    ({"USER": 3}, "USER must be a callable"),
+    ({"USER": "no.such.thing"}, "can't be imported"),
+    ({"USER": "tests.backends.test_options.PATTERNS"}, "is {'*': {"),
+    ({"MAX_RETRIES": -1}, "MAX_RETRIES must be an integer from 0 to 1000, got -1"),
+    ({"MAX_RETRIES": "3"}, "got '3'"),
     ({"max_retries": 1}, "unknown option 'max_retries'; did you mean 'MAX_RETRIES'?"),
     ({"TIMEOUT": 0}, "TIMEOUT must be more than 0 seconds"),
     ({"TIMEOUT": "1m"}, "TIMEOUT must be"),
@@ -299,8 +281,7 @@ def test_mistakes_are_found_by_the_check_and_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(
-    ("pattern", "hint"),
-    [(f"{ADD}s", f"Did you mean '{ADD}'?"), ("nowhere.tasks.*", "Write the module path of a task")],
+    ("pattern", "hint"), [(f"{ADD}s", f"Did you mean '{ADD}'?"), ("nowhere.tasks.*", "Write the module path of a task")]
 )
 def test_the_check_warns_of_a_pattern_that_matches_no_declared_task(
     queue: FairQueue, configure: Configure, pattern: str, hint: str

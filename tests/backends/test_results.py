@@ -6,7 +6,7 @@ import dataclasses
 import pickle
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django
 import pytest
@@ -22,21 +22,16 @@ from django_fairque.backends.compat import (
 from django_fairque.conf import aclose_queues
 from django_fairque.tasks import registry
 from django_fairque.testing import run_tasks
+from tests.fixture_types import FairQueue, Redis, Settings
+from tests.leases import pop
 from tests.stored_tasks import replace_payload
 
+from .conftest import Configure, run
 from .project import tasks
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 
 @pytest.mark.parametrize("result_id", ["123", "", "x" * 300, "\ud800", None, 5])
-async def test_an_id_that_nobody_knows(queue: FairQueue, result_id: Any) -> None:
+async def test_an_unknown_id_has_no_result(queue: FairQueue, result_id: Any) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         default_task_backend.get_result(result_id)
     with pytest.raises(TaskResultDoesNotExist):
@@ -52,7 +47,7 @@ def test_a_queue_that_is_not_declared_holds_nothing(queue: FairQueue, settings: 
         default_task_backend.get_result("123")
 
 
-async def test_what_was_sent_with_another_backend_is_looked_for_there(queue: FairQueue, settings: Settings) -> None:
+async def test_a_result_is_looked_up_in_its_backend(queue: FairQueue, settings: Settings) -> None:
     settings.TASKS = {
         "default": {**settings.TASKS["default"], "QUEUES": ["default"]},
         "mails": {**settings.TASKS["default"], "QUEUES": ["mail"]},
@@ -66,7 +61,7 @@ async def test_what_was_sent_with_another_backend_is_looked_for_there(queue: Fai
     await aclose_queues()
 
 
-async def test_another_tasks_result(queue: FairQueue) -> None:
+async def test_a_result_of_another_task_is_a_mismatch(queue: FairQueue) -> None:
     result = await tasks.add.aenqueue(1)
     with pytest.raises(TaskResultMismatch):
         tasks.other.get_result(result.id)
@@ -75,20 +70,20 @@ async def test_another_tasks_result(queue: FairQueue) -> None:
     await aclose_queues()
 
 
-def test_what_is_no_task_of_django_has_no_result_here(queue: FairQueue) -> None:
+def test_a_task_of_another_interface_has_no_result(queue: FairQueue) -> None:
     result = tasks.ordinary.enqueue("ann", 1)
     with pytest.raises(TaskResultDoesNotExist):
         default_task_backend.get_result(result.id)
 
 
-def test_a_result_that_was_forgotten(queue: FairQueue, redis: Redis) -> None:
+def test_a_forgotten_result_can_not_be_refreshed(queue: FairQueue, redis: Redis) -> None:
     result = tasks.add.enqueue(1)
     redis.flushall()
     with pytest.raises(TaskResultDoesNotExist):
         result.refresh()
 
 
-def test_nothing_is_imported_because_a_server_says_so(queue: FairQueue) -> None:
+def test_a_name_from_the_server_is_not_imported(queue: FairQueue) -> None:
     pushed = queue.push(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="antigravity.fly"))
     with pytest.raises(TaskResultDoesNotExist):
         default_task_backend.get_result(pushed.task_id)
@@ -96,7 +91,7 @@ def test_nothing_is_imported_because_a_server_says_so(queue: FairQueue) -> None:
     assert "antigravity" not in sys.modules
 
 
-def test_a_function_that_this_process_has_not_declared(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_this_process_has_not_declared_waits(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     result = tasks.add.enqueue(1)
     monkeypatch.setattr(registry, "_tasks", {})
     with pytest.raises(TaskResultDoesNotExist):
@@ -108,11 +103,9 @@ def test_a_function_that_this_process_has_not_declared(queue: FairQueue, monkeyp
     assert "is registered in this process" in result.errors[0].traceback
 
 
-def test_the_class_of_an_error_is_not_imported_either(queue: FairQueue) -> None:
+def test_the_class_of_an_error_is_not_imported(queue: FairQueue) -> None:
     result = tasks.add.enqueue(1)
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.fail(lease, "antigravity.Crash: up and away", delay=None)
+    queue.fail(pop(queue), "antigravity.Crash: up and away", delay=None)
     result.refresh()
     (error,) = result.errors
     assert error.exception_class_path == "antigravity.Crash"
@@ -122,27 +115,21 @@ def test_the_class_of_an_error_is_not_imported_either(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("path", ["subprocess.run", "builtins.print", "django_fairque.nothing"])
-def test_what_is_no_exception_is_not_given_as_one(queue: FairQueue, path: str) -> None:
+def test_a_path_to_no_exception_is_not_resolved(queue: FairQueue, path: str) -> None:
     result = tasks.add.enqueue(1)
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.fail(lease, f"{path}: ?", delay=None)
+    queue.fail(pop(queue), f"{path}: ?", delay=None)
     result.refresh()
     with pytest.raises(ValueError, match="does not reference a valid exception"):
         _ = result.errors[0].exception_class
 
 
 def test_a_task_that_was_never_started_has_an_error_all_the_same(queue: FairQueue) -> None:
-    task = Task.create("a", 3, {"args": [1], "kwargs": {}}, name=registry_name(), expires_at=1001.0)
+    task = Task.create("a", 3, {"args": [1], "kwargs": {}}, name=tasks.add.module_path, expires_at=1001.0)
     queue.push(task, now=1000.0)
     queue.sweep(now=1002.0)
     result = tasks.add.get_result(task.task_id)
     assert (result.status, result.attempts, result.args) == (TaskResultStatus.FAILED, 0, [1])
     assert [error.exception_class for error in result.errors] == [TaskFailedError]
-
-
-def registry_name() -> str:
-    return tasks.add.module_path
 
 
 @pytest.mark.parametrize(("signing", "reason"), [("off", "can't be decoded"), ("on", "no signature")])
@@ -152,8 +139,7 @@ def test_a_damaged_payload_is_a_failure_with_an_error(
     settings.FAIRQUE = {**settings.FAIRQUE, "SIGNING": signing}
     result = tasks.add.enqueue(1)
     replace_payload(redis, result.id, b"{")
-    run_tasks()
-    result.refresh()
+    run(result)
     assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
     assert reason in result.errors[0].traceback
 
@@ -167,13 +153,12 @@ def test_a_damaged_payload_is_a_failure_with_an_error(
         {"at": 5, "priority": True, "run_after": None, "backend": 7, "user_id": [1]},
     ],
 )
-def test_what_was_edited_into_nonsense_counts_as_not_said(queue: FairQueue, about: Any) -> None:
+def test_edited_nonsense_in_a_payload_is_ignored(queue: FairQueue, about: Any) -> None:
     payload = {"args": [1], "kwargs": {}, "about": about}
     pushed = queue.push(Task.create("ann", Priority.HIGH, payload, name=tasks.add.module_path))
     result = tasks.add.get_result(pushed.task_id)
     assert (result.task.priority, result.task.run_after, result.task.backend) == (20, None, "default")
-    assert run_tasks() == 1
-    result.refresh()
+    run(result, 1)
     assert result.return_value == 1
 
 
@@ -189,19 +174,13 @@ def test_backends_of_threads_share_one_queue(queue: FairQueue) -> None:
     for thread in threads:
         thread.join()
     assert len({id(backend) for backend, _, _ in seen}) == 4
-    assert {id(each) for _, each, _ in seen} == {id(queue)}
+    assert {id(shared) for _, shared, _ in seen} == {id(queue)}
     assert len({tasks.add.get_result(result.id).id for _, _, result in seen}) == 4
 
 
-def test_a_backend_says_what_it_can(queue: FairQueue) -> None:
-    backend = default_task_backend
-    flags = (
-        backend.supports_defer,
-        backend.supports_async_task,
-        backend.supports_get_result,
-        backend.supports_priority,
-    )
-    assert flags == (True, True, True, True)
+def test_the_backend_declares_what_it_supports(queue: FairQueue) -> None:
+    features = ("defer", "async_task", "get_result", "priority")
+    assert all(getattr(default_task_backend, f"supports_{feature}") is True for feature in features)
 
 
 def test_a_result_is_the_same_wherever_it_is_looked_at(queue: FairQueue, configure: Configure) -> None:

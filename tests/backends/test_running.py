@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,36 +11,30 @@ from django_fairque import SoftTimeLimitExceeded, TaskCanceledError
 from django_fairque.backends.compat import TaskResultStatus
 from django_fairque.conf import aclose_queues
 from django_fairque.testing import run_tasks
+from tests.fixture_types import FairQueue, Settings
+from tests.leases import pop
 
+from .conftest import Configure, run
 from .project import tasks
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 
 @pytest.mark.parametrize("work", [tasks.add, tasks.add_async], ids=lambda work: work.name)
-def test_a_task_runs_and_its_result_tells_of_it(queue: FairQueue, work: Any) -> None:
+def test_a_task_runs_and_its_result_is_successful(queue: FairQueue, work: Any) -> None:
     result = work.enqueue(2, b=3)
     assert (result.status, result.attempts, result.is_finished) == (TaskResultStatus.READY, 0, False)
     with pytest.raises(ValueError, match="not finished"):
         _ = result.return_value
-    assert run_tasks() == 1
-    result.refresh()
+    run(result, 1)
     assert (result.status, result.return_value, result.errors) == (TaskResultStatus.SUCCESSFUL, 5, [])
     assert result.attempts == 1
     assert result.enqueued_at <= result.last_attempted_at <= result.finished_at
     assert result.started_at == result.last_attempted_at
 
 
-async def test_coroutines_enqueue_and_look(queue: FairQueue) -> None:
+async def test_coroutines_enqueue_and_read_results(queue: FairQueue) -> None:
     result: Any = await tasks.add_async.aenqueue(2, b=3)
     assert (await tasks.add_async.aget_result(result.id)) == result
-    lease = queue.pop("w")
-    assert lease is not None
+    lease = pop(queue)
     await result.arefresh()
     assert (result.status, result.worker_ids) == (TaskResultStatus.RUNNING, ["w"])
     queue.finish(lease, 5)
@@ -60,9 +54,7 @@ async def test_coroutines_enqueue_and_look(queue: FairQueue) -> None:
     ],
 )
 def test_a_task_that_raises_has_failed(queue: FairQueue, work: Any, name: str, path: str, kind: Any) -> None:
-    result = work.enqueue(name)
-    run_tasks()
-    result.refresh()
+    result = run(work.enqueue(name))
     assert (result.status, result.is_finished, result.attempts) == (TaskResultStatus.FAILED, True, 1)
     (error,) = result.errors
     assert error.exception_class_path == path
@@ -73,19 +65,15 @@ def test_a_task_that_raises_has_failed(queue: FairQueue, work: Any, name: str, p
 
 
 @pytest.mark.parametrize("work", [tasks.linger, tasks.wait_for_ever], ids=lambda work: work.name)
-def test_the_time_limit_is_the_queues(queue: FairQueue, settings: Settings, work: Any) -> None:
+def test_the_time_limit_is_that_of_the_queue(queue: FairQueue, settings: Settings, work: Any) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {"DEFAULT_TASK_TIMEOUT": 0.2}, "mail": {}}}
-    result = work.enqueue()
-    assert run_tasks() == 1
-    result.refresh()
+    result = run(work.enqueue(), 1)
     assert [error.exception_class for error in result.errors] == [SoftTimeLimitExceeded]
     assert result.finished_at - result.started_at < timedelta(seconds=60)
 
 
 def test_a_result_that_is_no_json_is_a_failure(queue: FairQueue) -> None:
-    result = tasks.unserializable.enqueue()
-    run_tasks()
-    result.refresh()
+    result = run(tasks.unserializable.enqueue())
     assert [error.exception_class for error in result.errors] == [TypeError]
 
 
@@ -104,11 +92,9 @@ def test_nothing_is_tried_again_unless_the_options_say_so(queue: FairQueue, conf
 
 def test_the_context_knows_of_earlier_attempts(queue: FairQueue, configure: Configure) -> None:
     configure(MAX_RETRIES=5)
-    result = tasks.describe.using(priority=33).enqueue(3)
-    run_tasks()
-    result.refresh()
-    told = {name: value for name, value in result.return_value.items() if name != "pid"}
-    assert told == {
+    result = run(tasks.describe.using(priority=33).enqueue(3))
+    shown = {name: value for name, value in result.return_value.items() if name != "pid"}
+    assert shown == {
         "id": result.id,
         "attempt": 3,
         "status": "RUNNING",
@@ -119,17 +105,13 @@ def test_the_context_knows_of_earlier_attempts(queue: FairQueue, configure: Conf
     }
 
 
-def test_asking_for_another_run_is_no_error(queue: FairQueue) -> None:
-    result = tasks.fail.enqueue("Retry")
-    run_tasks()
-    result.refresh()
+def test_a_retry_that_the_task_asked_for_is_no_error(queue: FairQueue) -> None:
+    result = run(tasks.fail.enqueue("Retry"))
     assert (result.status, result.errors, result.attempts) == (TaskResultStatus.READY, [], 1)
 
 
-def test_the_context_counts_runs_that_were_asked_for(queue: FairQueue) -> None:
-    result = tasks.ask_again.enqueue(3)
-    run_tasks()
-    result.refresh()
+def test_the_context_counts_retries_that_the_task_asked_for(queue: FairQueue) -> None:
+    result = run(tasks.ask_again.enqueue(3))
     assert (result.return_value, result.attempts, result.errors) == (3, 3, [])
 
 
@@ -143,15 +125,12 @@ def test_a_task_that_was_canceled_has_failed(queue: FairQueue) -> None:
     assert "changed our minds" in error.traceback
 
 
-def test_a_worker_that_died_is_an_attempt_with_an_error(queue: FairQueue) -> None:
+def test_the_death_of_a_worker_is_an_attempt_with_an_error(queue: FairQueue) -> None:
     result = tasks.add.enqueue(1)
-    lease = queue.pop("w1", now=1000.0)
-    assert lease is not None
-    queue.sweep(now=lease.expires_at + 1)
+    queue.sweep(now=pop(queue, "w1", now=1000.0).expires_at + 1)
     result.refresh()
     assert (result.status, result.worker_ids, len(result.errors)) == (TaskResultStatus.READY, ["w1"], 1)
-    run_tasks()
-    result.refresh()
+    run(result)
     assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.SUCCESSFUL, 2, 1)
 
 
@@ -165,8 +144,7 @@ def test_a_worker_that_died_is_an_attempt_with_an_error(queue: FairQueue) -> Non
 def test_arguments_arrive_as_json(queue: FairQueue, args: tuple[Any, ...], kwargs: dict[str, Any], seen: Any) -> None:
     result = tasks.echo.enqueue(*args, **kwargs)
     assert [result.args, result.kwargs] == seen
-    run_tasks()
-    result.refresh()
+    run(result)
     assert result.return_value == [result.args, result.kwargs] == seen
 
 

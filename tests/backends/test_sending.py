@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,14 @@ from django_fairque.backends.compat import InvalidTask, TaskResultDoesNotExist, 
 from django_fairque.backends.results import PRIORITY_BANDS
 from django_fairque.conf import aclose_queues
 from django_fairque.testing import run_tasks
+from tests.fixture_types import FairQueue, Settings
 
+from .conftest import Configure
 from .project import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pytest_django import DjangoCaptureOnCommitCallbacks
 
-    from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 # What `using` takes is more than Django's types say.
 add: Any = tasks.add
@@ -41,7 +39,7 @@ add: Any = tasks.add
         (100, Priority.CRITICAL),
     ],
 )
-def test_priorities_are_classes(queue: FairQueue, number: int, priority: Priority) -> None:
+def test_a_priority_of_django_is_mapped_to_one_of_ours(queue: FairQueue, number: int, priority: Priority) -> None:
     result = add.using(priority=number).enqueue(1)
     assert queue.get_task(result.id).priority is priority
     assert add.get_result(result.id).task.priority == number
@@ -57,7 +55,7 @@ def test_headers_are_next_to_what_django_knows_of_a_task(queue: FairQueue, setti
     assert (found.task.priority, found.return_value) == (50, add.func(1))
 
 
-def test_the_urgent_run_first(queue: FairQueue) -> None:
+def test_urgent_tasks_run_first(queue: FairQueue) -> None:
     tasks.ran.clear()
     for number in (-100, 0, 100):
         add.using(priority=number).enqueue(number)
@@ -82,7 +80,7 @@ def test_users_take_turns(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "x" * 257, 1.5, True])
-def test_what_is_no_user_is_refused_at_once(queue: FairQueue, user: object) -> None:
+def test_an_invalid_user_is_refused(queue: FairQueue, user: object) -> None:
     with pytest.raises(InvalidTask, match="user_id must be"):
         add.using(user_id=user)
 
@@ -92,18 +90,15 @@ def user_of(task: Any, args: list[Any], kwargs: dict[str, Any]) -> object:
 
 
 @pytest.mark.parametrize("user", [user_of, "tests.backends.test_sending.user_of"])
-def test_the_option_user_says_for_whom_the_other_tasks_are(queue: FairQueue, configure: Configure, user: Any) -> None:
+def test_the_option_user_chooses_the_user_of_other_tasks(queue: FairQueue, configure: Configure, user: Any) -> None:
     configure(USER=user)
     assert queue.get_task(add.enqueue((1,), b=2).id).user_id == "add [[1]] {'b': 2}"
     assert queue.get_task(add.enqueue(a=1).id).user_id == "default"
     assert queue.get_task(add.using(user_id="ann").enqueue(1).id).user_id == "ann"
-
-
-def test_a_user_that_is_none_is_refused(queue: FairQueue, configure: Configure) -> None:
     configure(USER=lambda task, args, kwargs: object())
     with pytest.raises(ValueError, match="must be text, an integer or a UUID"):
         add.enqueue(1)
-    assert sum(queue.get_stats().states.values()) == 0
+    assert queue.get_stats().states["queued"] == 3
 
 
 @pytest.mark.parametrize("later", [timedelta(hours=1), datetime(2100, 1, 1, tzinfo=timezone.utc)])
@@ -119,7 +114,7 @@ def test_run_after_is_a_moment_or_a_time_from_now(queue: FairQueue, later: Any) 
     assert run_tasks() == 0
 
 
-def test_without_time_zones_moments_are_naive(queue: FairQueue, settings: Settings) -> None:
+def test_moments_are_naive_in_a_project_without_time_zones(queue: FairQueue, settings: Settings) -> None:
     settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
     result = add.using(run_after=datetime(2100, 1, 1)).enqueue(1)  # noqa: DTZ001 - the point of it
     due = datetime(2099, 12, 31, 23, tzinfo=timezone.utc).timestamp()
@@ -128,8 +123,9 @@ def test_without_time_zones_moments_are_naive(queue: FairQueue, settings: Settin
     assert (found, found.enqueued_at.tzinfo) == (result, None)
 
 
-def test_another_queue(queue: FairQueue) -> None:
+def test_a_task_is_sent_to_the_queue_it_names(queue: FairQueue) -> None:
     result = add.using(queue_name="mail").enqueue(1)
+    assert 0 < len(result.id) <= 64, "longer ids are not valid for Django"
     assert get_queue("mail").get_task(result.id).name == "tests.backends.project.tasks.add"
     assert add.get_result(result.id) == result
     assert run_tasks("mail") == 1
@@ -156,7 +152,9 @@ def test_a_queue_must_be_declared(queue: FairQueue, settings: Settings) -> None:
         ((1,), {"c": 2}, TaskUsageError),
     ],
 )
-def test_what_can_not_be_sent_is_refused(queue: FairQueue, args: Any, kwargs: Any, error: type[Exception]) -> None:
+def test_arguments_that_are_no_json_are_refused(
+    queue: FairQueue, args: Any, kwargs: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         add.enqueue(*args, **kwargs)
     assert sum(queue.get_stats().states.values()) == 0
@@ -168,57 +166,50 @@ def test_the_context_is_not_among_the_arguments(queue: FairQueue) -> None:
         describe.enqueue("context", 1)
 
 
-def test_ids_are_short(queue: FairQueue) -> None:
-    result = add.enqueue(1)
-    assert 0 < len(result.id) <= 64
-
-
 @pytest.fixture
 def announced() -> Iterator[list[Any]]:
     """``(id, sender, status)`` of each `task_enqueued`."""
-    heard: list[Any] = []
+    received: list[Any] = []
 
     def listen(sender: Any, task_result: Any, **_: Any) -> None:
-        heard.append((task_result.id, sender, task_result.status.value))
+        received.append((task_result.id, sender, task_result.status.value))
 
     task_enqueued.connect(listen)
-    yield heard
+    yield received
     task_enqueued.disconnect(listen)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_is_sent_when_the_transaction_commits(queue: FairQueue, announced: list[Any]) -> None:
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_a_task_is_sent_when_the_transaction_commits_and_never_after_a_rollback(
+    queue: FairQueue, announced: list[Any], is_rolled_back: bool
+) -> None:
     with transaction.atomic():
         result = add.enqueue(1)
-        assert result.enqueued_at is None
-        assert announced == []
+        assert (result.enqueued_at, announced) == (None, [])
         with pytest.raises(TaskResultDoesNotExist):
             add.get_result(result.id)
-    assert announced == [(result.id, FairqueBackend, "READY")]
-    result.refresh()
-    assert result.enqueued_at is not None
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_task_of_a_transaction_that_is_rolled_back_is_not_sent(queue: FairQueue, announced: list[Any]) -> None:
-    with transaction.atomic():
-        result = add.enqueue(1)
-        transaction.set_rollback(True)
-    assert announced == []
-    with pytest.raises(TaskResultDoesNotExist):
-        add.get_result(result.id)
+        transaction.set_rollback(is_rolled_back)
+    if is_rolled_back:
+        with pytest.raises(TaskResultDoesNotExist):
+            add.get_result(result.id)
+        assert announced == []
+    else:
+        assert announced == [(result.id, FairqueBackend, "READY")]
+        result.refresh()
+        assert result.enqueued_at is not None
 
 
 @pytest.mark.django_db
-def test_in_a_test_case_the_hooks_run_when_asked(
+def test_the_hooks_of_a_test_case_send_the_signal(
     queue: FairQueue, announced: list[Any], django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         result = add.enqueue(1)
-    assert [each[0] for each in announced] == [result.id]
+    assert [task_id for task_id, *_ in announced] == [result.id]
 
 
-async def test_a_coroutine_is_told_too(queue: FairQueue, announced: list[Any]) -> None:
+async def test_a_coroutine_sends_the_signal(queue: FairQueue, announced: list[Any]) -> None:
     result = await add.aenqueue(1)
-    assert [each[0] for each in announced] == [result.id]
+    assert [task_id for task_id, *_ in announced] == [result.id]
     await aclose_queues()

@@ -5,25 +5,20 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.dispatch import Signal
 
 from django_fairque.backends import FairqueBackend
 from django_fairque.backends.compat import task_finished, task_started
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.testing import run_tasks
 
+from .conftest import Configure
 from .project import tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.dispatch import Signal
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
 
 
 @contextmanager
@@ -36,38 +31,45 @@ def listening(signal: Signal, receiver: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[Any]]:
-    """What was told of each result: which signal, status, attempts, and the exception that was handled meanwhile."""
-    told: list[Any] = []
+def received() -> Iterator[list[Any]]:
+    """Each signal of a result: its name, status, attempts, and the exception that was handled meanwhile."""
+    sent: list[Any] = []
 
     def started(sender: Any, task_result: Any, **_: Any) -> None:
         assert sender is FairqueBackend
-        told.append(("started", task_result.status.value, task_result.attempts, None))
+        sent.append(("started", task_result.status.value, task_result.attempts, None))
 
     def finished(sender: Any, task_result: Any, **_: Any) -> None:
         assert sender is FairqueBackend
         assert task_result.finished_at >= task_result.started_at
-        told.append(("finished", task_result.status.value, task_result.attempts, sys.exc_info()[0]))
+        sent.append(("finished", task_result.status.value, task_result.attempts, sys.exc_info()[0]))
 
     with listening(task_started, started), listening(task_finished, finished):
-        yield told
+        yield sent
 
 
-@pytest.mark.parametrize("work", [tasks.add, tasks.add_async], ids=lambda work: work.name)
-def test_a_task_that_succeeds(queue: FairQueue, heard: list[Any], work: Any) -> None:
-    work.enqueue(1, 2)
+STARTED = ("started", "RUNNING", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("work", "args", "expected"),
+    [
+        (tasks.add, (1, 2), [STARTED, ("finished", "SUCCESSFUL", 1, None)]),
+        (tasks.add_async, (1, 2), [STARTED, ("finished", "SUCCESSFUL", 1, None)]),
+        (tasks.fail, ("OwnError",), [STARTED, ("finished", "FAILED", 1, tasks.OwnError)]),
+        (tasks.fail_async, ("OwnError",), [STARTED, ("finished", "FAILED", 1, tasks.OwnError)]),
+        (tasks.fail, ("Retry",), [STARTED]),
+    ],
+)
+def test_signals_are_sent_at_the_start_and_while_the_exception_is_handled_at_the_end(
+    queue: FairQueue, received: list[Any], work: Any, args: tuple[Any, ...], expected: list[Any]
+) -> None:
+    work.enqueue(*args)
     run_tasks()
-    assert heard == [("started", "RUNNING", 1, None), ("finished", "SUCCESSFUL", 1, None)]
+    assert received == expected
 
 
-@pytest.mark.parametrize("work", [tasks.fail, tasks.fail_async], ids=lambda work: work.name)
-def test_a_failure_is_told_while_its_exception_is_handled(queue: FairQueue, heard: list[Any], work: Any) -> None:
-    work.enqueue("OwnError")
-    run_tasks()
-    assert heard == [("started", "RUNNING", 1, None), ("finished", "FAILED", 1, tasks.OwnError)]
-
-
-def test_the_result_that_is_told_has_the_value_or_the_error(queue: FairQueue) -> None:
+def test_the_result_of_a_signal_has_the_value_or_the_error(queue: FairQueue) -> None:
     results: list[Any] = []
 
     def finished(task_result: Any, **_: Any) -> None:
@@ -83,26 +85,16 @@ def test_the_result_that_is_told_has_the_value_or_the_error(queue: FairQueue) ->
 
 
 @pytest.mark.parametrize("work", [tasks.describe, tasks.describe_async], ids=lambda work: work.name)
-def test_only_the_last_attempt_finishes_a_task(
-    queue: FairQueue, configure: Configure, heard: list[Any], work: Any
+def test_the_last_attempt_finishes_a_task(
+    queue: FairQueue, configure: Configure, received: list[Any], work: Any
 ) -> None:
     configure(MAX_RETRIES=1)
     work.enqueue(5)
     run_tasks()
-    assert heard == [
-        ("started", "RUNNING", 1, None),
-        ("started", "RUNNING", 2, None),
-        ("finished", "FAILED", 2, LookupError),
-    ]
+    assert received == [STARTED, ("started", "RUNNING", 2, None), ("finished", "FAILED", 2, LookupError)]
 
 
-def test_asking_for_another_run_finishes_nothing(queue: FairQueue, heard: list[Any]) -> None:
-    tasks.fail.enqueue("Retry")
-    run_tasks()
-    assert heard == [("started", "RUNNING", 1, None)]
-
-
-def test_receivers_run_where_the_task_does(queue: FairQueue) -> None:
+def test_receivers_run_in_the_thread_of_the_task(queue: FairQueue) -> None:
     threads: list[str] = []
 
     def note(**_: Any) -> None:
@@ -111,8 +103,7 @@ def test_receivers_run_where_the_task_does(queue: FairQueue) -> None:
     with listening(task_started, note), listening(task_finished, note):
         tasks.add.enqueue(1)
         run_tasks()
-    assert len(threads) == 2
-    assert len(set(threads) - {threading.current_thread().name}) == 1
+    assert (len(threads), len(set(threads) - {threading.current_thread().name})) == (2, 1)
 
 
 def test_a_receiver_that_fails_harms_nothing(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
@@ -127,7 +118,7 @@ def test_a_receiver_that_fails_harms_nothing(queue: FairQueue, caplog: pytest.Lo
     assert sum("of the receiver" in str(record.exc_info) for record in caplog.records) == 2
 
 
-def test_django_logs_it_as_it_does_for_its_own_backends(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_django_logs_tasks_as_for_its_own_backends(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("django", "django_tasks"):
         caplog.set_level(logging.DEBUG, logger=name)
     result = tasks.fail.enqueue("OwnError")

@@ -7,21 +7,18 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from django_fairque import AsyncWorker, Worker
 from django_fairque.backends.compat import TaskResultStatus, task, task_finished
 from django_fairque.conf import aclose_queues
+from django_fairque.engine.queue.queue import FairQueue
 from tests.worker.conftest import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django_fairque.engine.queue.queue import FairQueue
-
-    from .conftest import Configure
+from .conftest import Configure
 
 WORKERS = pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 begun = threading.Event()
@@ -63,20 +60,20 @@ EITHER = pytest.mark.parametrize("work", [stay, stay_async], ids=lambda work: wo
 
 
 @pytest.fixture(autouse=True)
-def told() -> Iterator[list[Any]]:
+def ends() -> Iterator[list[Any]]:
     """Of each `task_finished`: status, attempts, and where the exception came from that was handled meanwhile."""
     begun.clear()
-    heard: list[Any] = []
+    received: list[Any] = []
 
     def finished(task_result: Any, **_: Any) -> None:
         kind, _error, trace = sys.exc_info()
         last = task_result.errors[-1].exception_class_path.rpartition(".")[2] if task_result.errors else None
         assert last == (kind and kind.__name__)
         functions = {frame.name for frame in traceback.extract_tb(trace)}
-        heard.append((task_result.status, task_result.attempts, kind and kind.__name__, functions))
+        received.append((task_result.status, task_result.attempts, kind and kind.__name__, functions))
 
     task_finished.connect(finished)
-    yield heard
+    yield received
     task_finished.disconnect(finished)
 
 
@@ -88,15 +85,15 @@ async def run(worker: Worker | AsyncWorker) -> None:
 @WORKERS
 @EITHER
 async def test_a_time_limit_finishes_a_task_while_its_exception_is_handled(
-    queue: FairQueue, told: list[Any], kind: Any, work: Any
+    queue: FairQueue, ends: list[Any], kind: Any, work: Any
 ) -> None:
     result = work.enqueue()
     await run(kind(burst=True, task_timeout=0.3))
-    ((status, attempts, error, functions),) = told
+    ((status, attempts, error, functions),) = ends
     assert (status, attempts, error) == (TaskResultStatus.FAILED, 1, "SoftTimeLimitExceeded")
     assert work.name in functions
     stored = work.get_result(result.id)
-    assert [each.exception_class_path for each in stored.errors] == [
+    assert [error.exception_class_path for error in stored.errors] == [
         "django_fairque.tasks.errors.SoftTimeLimitExceeded"
     ]
     assert f"in {work.name}" in stored.errors[0].traceback
@@ -105,35 +102,33 @@ async def test_a_time_limit_finishes_a_task_while_its_exception_is_handled(
 @WORKERS
 @EITHER
 async def test_a_time_limit_before_the_last_attempt_finishes_nothing(
-    queue: FairQueue, configure: Configure, told: list[Any], kind: Any, work: Any
+    queue: FairQueue, configure: Configure, ends: list[Any], kind: Any, work: Any
 ) -> None:
     configure(MAX_RETRIES=1)
     work.enqueue()
     await run(kind(burst=True, task_timeout=0.3))
-    assert [(attempts, error) for _, attempts, error, _ in told] == [(2, "SoftTimeLimitExceeded")]
+    assert [(attempts, error) for _, attempts, error, _ in ends] == [(2, "SoftTimeLimitExceeded")]
 
 
 @WORKERS
-async def test_a_coroutine_may_end_by_itself_at_its_limit(queue: FairQueue, told: list[Any], kind: Any) -> None:
+async def test_a_coroutine_may_end_by_itself_at_its_limit(queue: FairQueue, ends: list[Any], kind: Any) -> None:
     result: Any = tidy_up.enqueue()
     await run(kind(burst=True, task_timeout=0.3))
-    assert [(status, error) for status, _, error, _ in told] == [(TaskResultStatus.SUCCESSFUL, None)]
+    assert [(status, error) for status, _, error, _ in ends] == [(TaskResultStatus.SUCCESSFUL, None)]
     await result.arefresh()
     assert result.return_value == "tidied up"
     await aclose_queues()
 
 
 @WORKERS
-async def test_a_cancellation_of_its_own_is_an_error_like_any_other(
-    queue: FairQueue, told: list[Any], kind: Any
-) -> None:
+async def test_a_task_that_cancels_itself_has_failed(queue: FairQueue, ends: list[Any], kind: Any) -> None:
     result = await_one_that_was_canceled.enqueue()
     await run(kind(burst=True))
-    ((status, _attempts, error, functions),) = told
+    ((status, _attempts, error, functions),) = ends
     assert (status, error) == (TaskResultStatus.FAILED, "CancelledError")
     assert "await_one_that_was_canceled" in functions
     stored = await_one_that_was_canceled.get_result(result.id)
-    assert [each.exception_class for each in stored.errors] == [asyncio.CancelledError]
+    assert [error.exception_class for error in stored.errors] == [asyncio.CancelledError]
 
 
 async def test_a_cancellation_of_its_own_is_an_error_in_a_worker_that_was_idle_too(queue: FairQueue) -> None:
@@ -148,20 +143,20 @@ async def test_a_cancellation_of_its_own_is_an_error_in_a_worker_that_was_idle_t
 
 @WORKERS
 @EITHER
-async def test_who_is_canceled_while_it_runs_does_not_finish(
-    queue: FairQueue, told: list[Any], kind: Any, work: Any
+async def test_a_task_that_is_canceled_while_it_runs_does_not_finish(
+    queue: FairQueue, ends: list[Any], kind: Any, work: Any
 ) -> None:
     result = work.enqueue()
     running = asyncio.ensure_future(run(kind(burst=True, lease_seconds=0.6)))
     await asyncio.to_thread(begun.wait, 20)
     queue.cancel(result.id)
     await running
-    assert told == []
+    assert ends == []
 
 
 @EITHER
-async def test_what_a_worker_gives_back_at_its_end_does_not_finish(
-    queue: FairQueue, told: list[Any], work: Any
+async def test_a_task_returned_by_a_stopping_worker_is_not_finished(
+    queue: FairQueue, ends: list[Any], work: Any
 ) -> None:
     result = work.enqueue()
     worker = AsyncWorker(shutdown_timeout=0.1)
@@ -170,4 +165,4 @@ async def test_what_a_worker_gives_back_at_its_end_does_not_finish(
     worker.stop()
     await running
     await asyncio.to_thread(eventually, lambda: work.get_result(result.id).status is TaskResultStatus.READY)
-    assert told == []
+    assert ends == []

@@ -6,18 +6,14 @@ import uuid
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-import django
 import pytest
+from typing_extensions import assert_type
 
 from django_fairque.backends import FairqueTask, task
 from django_fairque.backends.compat import TaskContext, TaskResult, TaskResultStatus
 from django_fairque.backends.compat import task as django_task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.testing import run_tasks
-
-if TYPE_CHECKING:
-    from typing_extensions import assert_type
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 
 @task
@@ -76,13 +72,3 @@ def test_a_task_of_djangos_decorator_is_known_by_its_class(queue: FairQueue) -> 
     assert isinstance(theirs, FairqueTask)
     result: TaskResult[..., Any] = theirs.using(user_id="ann").enqueue("acme")
     assert queue.get_task(result.id).user_id == "ann"
-
-
-@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason="Django 6.0 takes no options of backends in @task")
-def test_a_declaration_names_a_user(queue: FairQueue) -> None:
-    declared = task(user_id=7)(for_seven)
-    assert queue.get_task(declared.enqueue(1).id).user_id == "7"
-
-
-def for_seven(n: int) -> int:
-    return n

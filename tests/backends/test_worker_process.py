@@ -1,26 +1,19 @@
-"""A worker process as an operator starts it runs tasks of django.tasks beside the others."""
+"""A worker process as an operator starts it runs tasks of django.tasks and the others."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from django_fairque.backends.compat import TaskResultStatus
+from django_fairque.backends.compat import AnyResult, TaskResultStatus
+from tests.fixture_types import FairQueue, Server
 from tests.worker.conftest import WorkerProcess, eventually
 
+from .conftest import Configure
 from .project import tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from django_fairque.backends.compat import AnyResult
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
-
-    from .conftest import Configure
 
 
 @pytest.fixture
@@ -28,10 +21,7 @@ def worker(server: Server, queue: FairQueue, tmp_path: Path) -> Iterator[WorkerP
     process = WorkerProcess(
         server,
         tmp_path,
-        "--queue",
-        "default",
-        "--queue",
-        "mail",
+        *("--queue", "default", "--queue", "mail"),
         DJANGO_SETTINGS_MODULE="tests.backends.project.settings",
     )
     yield process

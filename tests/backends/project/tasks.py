@@ -6,15 +6,13 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import django_fairque
 from django_fairque import Discard, Retry, current_task
 from django_fairque.backends.compat import TaskContext, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ran: list[Any] = []
 """What ran in this process, in order."""
