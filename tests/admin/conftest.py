@@ -1,19 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from django_fairque.admin import page_queues
 from django_fairque.admin.status_line import status_probe
 from django_fairque.conf import get_queue
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.fixture_types import FairQueue, Redis, Server, Settings
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_fairque.engine.model.task import Task
-
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.queue.queue import FairQueue
 
 
 def bury(queue: FairQueue, error: BaseException | str = "no such address", **options: Any) -> str:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.urls import reverse
 
 from django_fairque.admin.pages import audit
 from django_fairque.engine.model.task import Task
 from django_fairque.models import OutboxEntry, Queue
-from tests.admin.page_reader import said
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import allow, log_in, words_of
+from tests.fixture_types import Client, FairQueue
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def shown(client: Client, **query: str) -> str:
     answer = client.get(reverse("admin:django_fairque_audit"), query, headers={"X-Fairque-Fragment": "1"})
     assert answer.status_code == 200
-    return said(answer.content.decode().partition("</form>")[2])
+    return words_of(answer.content.decode().partition("</form>")[2])
 
 
 def enter(user: User, about: str, done: str, model: type[Queue | OutboxEntry] = Queue) -> None:
@@ -36,7 +30,7 @@ def enter(user: User, about: str, done: str, model: type[Queue | OutboxEntry] = 
     )
 
 
-def test_what_operators_do_is_found_by_user_and_queue(admin_client: Client, queue: FairQueue) -> None:
+def test_actions_of_operators_are_found_by_user_and_queue(admin_client: Client, queue: FairQueue) -> None:
     queue.push(Task.create("acme", 3, None))
     users = reverse("admin:django_fairque_users")
     for user, where in (("acme", "default"), ("bolt", "default"), ("acme", "mail")):
@@ -66,9 +60,9 @@ def test_entries_are_paged_and_a_search_is_bounded(
 def test_other_models_and_secrets_are_not_shown_and_the_outbox_needs_its_permission(
     client: Client, queue: FairQueue
 ) -> None:
-    staff = User.objects.create_user("<i>staff</i>", is_staff=True)
-    staff.user_permissions.add(Permission.objects.get(codename="view_queue"))
-    client.force_login(staff)
+    staff = log_in(client, "view_queue")
+    staff.username = "<i>staff</i>"
+    staff.save()
     kind = ContentType.objects.get_for_model(User)
     LogEntry.objects.create(user=staff, content_type=kind, object_repr="default: acme", action_flag=CHANGE)
     enter(staff, "default-2: acme", "Paused.")
@@ -78,12 +72,11 @@ def test_other_models_and_secrets_are_not_shown_and_the_outbox_needs_its_permiss
     text = shown(client)
     assert "<i>staff</i> <b>acme</b> Requeued" in text
     assert "hunter2" not in text
-    staff.user_permissions.add(Permission.objects.get(codename="view_outboxentry"))
-    client.force_login(User.objects.get(pk=staff.pk))
+    allow(staff, "view_outboxentry")
     assert "send (default, acme) Tried again." in shown(client)
 
 
 @pytest.mark.parametrize("value", ["9" * 40, "-1", "x", "\0", "%"])
-def test_any_query_is_answered(admin_client: Client, queue: FairQueue, value: str) -> None:
+def test_the_audit_page_answers_any_query(admin_client: Client, queue: FairQueue, value: str) -> None:
     for key in ("after", "operator", "text"):
         shown(admin_client, **{key: value})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,11 +15,7 @@ from django.utils import translation
 from django_fairque.admin.charts import LineChart, draw_charts, draw_strip, find_round_maximum, printable
 from django_fairque.engine.statistics.deployments import Deployment
 from django_fairque.monitoring import formatting
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_django import Settings
+from tests.fixture_types import Settings
 
 BEGIN = 1_800_000_000
 HOSTILE = [
@@ -89,7 +86,7 @@ def test_a_chart_has_a_sentence_for_each_line_and_its_values_in_the_table(settin
 
 
 @pytest.mark.parametrize("value", [None, math.inf, math.nan, -5, 1e300])
-def test_damaged_values_are_gaps(value: float | None) -> None:
+def test_damaged_values_of_a_chart_are_gaps(value: float | None) -> None:
     root, data = drawn(lines([1, value, 2], gap_text="Gaps: no worker."), lines([value, value, value]))
     assert [line["values"] for chart in data["charts"] for line in chart["lines"]] == [[1, None, 2], [None] * 3]
     assert texts(root, ".//figure/ul/li") == ["line 1: at most 2, 2 at last", "line 1: nothing"]
@@ -98,7 +95,7 @@ def test_damaged_values_are_gaps(value: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_texts_of_others_are_only_text(settings: Settings, text: str) -> None:
+def test_names_of_deployments_are_only_text(settings: Settings, text: str) -> None:
     settings.TIME_ZONE = "Asia/Tokyo"
     moments = [BEGIN - 1, BEGIN, BEGIN + 30, BEGIN + 500, 1e10]
     root, data = drawn(lines([1, 2, 3]), deployments=[Deployment(text, at) for at in moments])
@@ -116,13 +113,13 @@ def test_deployments_before_the_chart_need_no_legend() -> None:
     assert (data["marks"], "eployment" in "".join(root.itertext())) == ([], False)
 
 
-def test_marks_of_a_week_have_dates(settings: Settings) -> None:
+def test_marks_of_a_chart_of_a_week_have_dates(settings: Settings) -> None:
     settings.TIME_ZONE = "UTC"
     _root, data = drawn(lines([1, 2]), deployments=[Deployment("a", BEGIN)], step=6 * 86_400)
     assert (data["dated"], data["marks"]) == (True, [[BEGIN, "deployment a, 01-15 08:00"]])
 
 
-def test_numbers_in_the_data_are_the_same_in_every_language(settings: Settings) -> None:
+def test_numbers_for_the_script_are_the_same_in_every_language(settings: Settings) -> None:
     settings.USE_THOUSAND_SEPARATOR = True
     with translation.override("de"):
         assert drawn(lines([1234.5]))[1]["charts"][0]["lines"][0]["values"] == [1234.5]

@@ -5,23 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from django_fairque.conf import close_queues, get_queue
-from tests.embedded.conftest import make_embedded, place
+from django_fairque.embedded import EmbeddedServer
+from tests.embedded.conftest import MakeEmbedded, make_embedded, place
+from tests.fixture_types import Client, Settings
 
 from .test_pages import SIMPLE, url
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.test import Client
-    from pytest_django import Settings
-
-    from django_fairque.embedded import EmbeddedServer
-    from tests.embedded.conftest import MakeEmbedded
 
 __all__ = ["make_embedded", "place"]
 

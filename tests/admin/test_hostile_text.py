@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -20,13 +22,8 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
 from tests.admin.hostile_names import CORPUS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import page_url
+from tests.fixture_types import Client, FairQueue
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +34,15 @@ OF_EACH = 13
 HARMLESS = ["acme", "bolt", "api_token", "word " * 30, "one\ntwo"]
 """Of each kind that a page may show in another way: a secret, something long, several lines."""
 LINKS = ("href", "src", "action", "formaction", "xlink:href", "data", "poster")
+
+
+ACTIONS = [
+    *(("users", "user", "purge"), ("users", "user", "pause"), ("users", "user", "limits")),
+    *(("organizations", "organization", "pause"), ("organizations", "organization", "settings")),
+    *(("schedules", "name", "remove"), ("schedules", "name", "disable")),
+    *(("workers", "worker", "stop"), ("workers", "worker", "drain"), ("tasks", "task", "cancel")),
+]
+"""Questions and messages that name a thing."""
 
 
 @dataclass
@@ -124,7 +130,7 @@ def accepted(step: Callable[[], Any]) -> list[Any]:
 
 def crawl(client: Client, others: Sequence[str]) -> Iterator[tuple[str, Read]]:
     """Every page of the queues that links lead to, a few of each kind, and these."""
-    waiting = [reverse(f"admin:django_fairque_{page.name}") for page in PAGES if "<" not in page.path]
+    waiting = [page_url(page.name) for page in PAGES if "<" not in page.path]
     base = reverse("admin:django_fairque_queue_changelist")
     waiting += others
     seen: set[str] = set()
@@ -146,11 +152,15 @@ def crawl(client: Client, others: Sequence[str]) -> Iterator[tuple[str, Read]]:
         waiting += sorted(link for link in page.links if link.startswith("/"))
 
 
-def asked(client: Client, entries: Sequence[str]) -> Iterator[tuple[str, Read]]:
-    """What is shown before and after something is done to dead letters, and what the audit trail keeps of it."""
-    letters = reverse("admin:django_fairque_dead_letters")
+def act_on(client: Client, entries: Sequence[str], strings: Sequence[str]) -> Iterator[tuple[str, Read]]:
+    """Read the pages before and after actions on dead letters and other things, and the audit trail of them."""
+    for page, name, action in ACTIONS:
+        for text in strings[:3]:
+            answer = client.post(page_url(page), {name: text, "action": action}, follow=True)
+            yield f"{action} {text}", Read(answer.content.decode())
+    letters = page_url("dead_letters")
     for entry in entries:
-        letter = reverse("admin:django_fairque_dead_letter", args=[quote(entry)])
+        letter = page_url("dead_letter", entry)
         for url, data in (
             (letter, {"action": "edit"}),
             (letter, {"action": "discard"}),
@@ -165,27 +175,22 @@ def asked(client: Client, entries: Sequence[str]) -> Iterator[tuple[str, Read]]:
 
 def all_pages(client: Client, queue: FairQueue, strings: Sequence[str]) -> Iterator[tuple[str, Read]]:
     entries = fill(queue, strings)
-    letters = reverse("admin:django_fairque_dead_letters")
+    letters = page_url("dead_letters")
     yield from crawl(client, [f"{letters}?show=letters"])
-    yield from asked(client, entries[:3])
+    yield from act_on(client, entries[:3], strings)
 
 
-class TestReading:
-    """Of a page with a hole, or the test below would look like pages without."""
-
-    @pytest.mark.parametrize(
-        "text", ["<script>", "<p onclick=x>", "<a href=javascript:x>", "<!--x-->", "<svg/onload=x>"]
-    )
-    def test_a_hole_is_seen(self, text: str) -> None:
-        assert not Read(f"<p>{text}</p>").elements <= Read("<p>word</p>").elements
-
-    def test_a_text_is_none(self) -> None:
-        page = Read("<p title='&lt;b&gt;'>&lt;script&gt;</p>")
-        assert page.elements == Read("<p title=x></p>").elements
-        assert page.words == ["<b>", "<script>"]
+@pytest.mark.parametrize("text", ["<script>", "<p onclick=x>", "<a href=javascript:x>", "<!--x-->", "<svg/onload=x>"])
+def test_markup_in_a_page_is_seen_by_the_reader(text: str) -> None:
+    assert not Read(f"<p>{text}</p>").elements <= Read("<p>word</p>").elements
 
 
-def test_there_are_enough() -> None:
+def test_escaped_text_is_no_markup_for_the_reader() -> None:
+    page = Read("<p title='&lt;b&gt;'>&lt;script&gt;</p>")
+    assert (page.elements, page.words) == (Read("<p title=x></p>").elements, ["<b>", "<script>"])
+
+
+def test_the_corpus_is_large() -> None:
     assert len(CORPUS) == len(set(CORPUS)) >= 200
 
 
@@ -207,7 +212,7 @@ SLICES = [CORPUS[at :: -(-len(CORPUS) // SLICE)] for at in range(-(-len(CORPUS) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strings", SLICES, ids=lambda some: "")
+@pytest.mark.parametrize("strings", SLICES, ids=lambda part: "")
 def test_hostile_text_stays_text(
     admin_client: Client, queue: FairQueue, written: set[tuple[str, str]], strings: list[str]
 ) -> None:
@@ -226,3 +231,19 @@ def test_hostile_text_stays_text(
 def is_refused(text: str) -> bool:
     """Whether the engine lets no user be called so."""
     return not accepted(lambda: Task.create(text, 3, None))
+
+
+def test_a_script_in_a_name_is_escaped_on_every_page(admin_client: Client, queue: FairQueue) -> None:
+    script = CORPUS[0]
+    entries = fill(queue, [script])
+    queries = [{"user": script}, {"organization": script}, {"run": script}, {"edit": script}, {"name": script}]
+    pages = [page_url(page.name, **query) for page in PAGES if "<" not in page.path for query in ({}, *queries)]
+    pages += [
+        page_url("run", script),
+        page_url("task", entries[0].removesuffix("~1")),
+        page_url("dead_letter", entries[0]),
+    ]
+    texts = [admin_client.get(page, follow=True).content.decode() for page in pages]
+    texts += [page.text for _, page in act_on(admin_client, entries, [script])]
+    assert [text for text in texts if script in text] == []
+    assert sum(escape(script) in text for text in texts) > len(texts) / 2

@@ -1,15 +1,14 @@
-"""No page says anything in English to whoever reads Japanese."""
+"""No page says anything in English to a reader of Japanese."""
 
 from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.contrib.admin.utils import quote
-from django.urls import reverse
 from django.utils import translation
 
 from django_fairque.admin.pages.schedules import cron_in_words
@@ -19,14 +18,9 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.transport.server_checks import check_server_info
 from django_fairque.monitoring.translations import sentence
 from tests.admin.dead_letters import bury
-from tests.admin.page_reader import said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import page_url, post, read, words_of
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -63,8 +57,8 @@ def japanese() -> Iterator[None]:
 def english(text: str) -> set[str]:
     """The words of a page that no Japanese reader needs to know."""
     text = OTHERS.sub(" ", text[text.index("<title") :])
-    told = " ".join([said(DATA.sub(" ", text)), *map(html.unescape, ATTRIBUTES.findall(text))])
-    return {word for word in WORD.findall(told) if word not in NAMES | TERMS}
+    reported = " ".join([words_of(DATA.sub(" ", text)), *map(html.unescape, ATTRIBUTES.findall(text))])
+    return {word for word in WORD.findall(reported) if word not in NAMES | TERMS}
 
 
 @pytest.fixture
@@ -77,12 +71,9 @@ def filled(queue: FairQueue) -> str:
     bury(queue, task_id="gone")
     entry = bury(queue, task_id="dead")
     queue.push(task("over"))
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.finish(lease, {"n": 1})
+    queue.finish(pop(queue), {"n": 1})
     queue.push(task("runs"))
-    running = queue.pop("w")
-    assert running is not None
+    running = pop(queue)
     queue.set_progress(running, 1, 2, "mail")
     queue.logs.record(running, [LogLine(1.0, "INFO", "shop.mail", "mail")], 3)
     queue.push_batch(
@@ -100,10 +91,6 @@ def filled(queue: FairQueue) -> str:
     queue.schedules.add("nightly", task=Task.create("acme", 3, {}, name="shop.send"), cron="0 3 * * 1-5")
     queue.schedules.add("hourly", task=Task.create("acme", 3, {}, name="shop.send"), every=3600, enabled=False)
     return entry
-
-
-def url(page: str, *args: str) -> str:
-    return reverse(f"admin:django_fairque_{page}", args=args)
 
 
 SIMPLE = [page.name for page in PAGES if "<" not in page.path]
@@ -125,27 +112,24 @@ QUERIES: list[tuple[str, dict[str, str]]] = [
 
 
 def leftovers(client: Client, queries: list[tuple[str, dict[str, str]]]) -> dict[str, set[str]]:
-    found = {f"{page} {query}": english(client.get(url(page), query).content.decode()) for page, query in queries}
+    found = {f"{page} {query}": english(read(client, page_url(page, **query))) for page, query in queries}
     return {page: words for page, words in found.items() if words}
 
 
-def test_of_empty_pages(admin_client: Client, queue: FairQueue) -> None:
+def test_pages_of_an_empty_queue_are_in_japanese(admin_client: Client, queue: FairQueue) -> None:
     assert leftovers(admin_client, QUERIES[: len(SIMPLE)]) == {}
 
 
-def test_of_full_pages(admin_client: Client, filled: str) -> None:
+def test_pages_of_a_full_queue_are_in_japanese(admin_client: Client, filled: str) -> None:
     assert leftovers(admin_client, QUERIES) == {}
 
 
-def test_of_tasks(admin_client: Client, filled: str) -> None:
-    for task in ("over", "runs", "late", "first", "waits", "dead"):
-        assert english(admin_client.get(url("task", task)).content.decode()) == set(), task
-
-
-def test_of_a_dead_letter(admin_client: Client, filled: str) -> None:
-    where = url("dead_letter", quote(filled))
-    assert english(admin_client.get(where).content.decode()) == set()
-    assert english(admin_client.post(where, {"action": "edit"}).content.decode()) == set()
+def test_pages_of_tasks_and_dead_letters_are_in_japanese(admin_client: Client, filled: str) -> None:
+    pages = [page_url("task", task) for task in ("over", "runs", "late", "first", "waits", "dead")]
+    letter = page_url("dead_letter", filled)
+    found = [read(admin_client, page) for page in (*pages, letter)]
+    assert set().union(*map(english, found)) == set()
+    assert english(admin_client.post(letter, {"action": "edit"}).content.decode()) == set()
 
 
 @pytest.mark.parametrize(
@@ -179,21 +163,18 @@ def test_of_a_dead_letter(admin_client: Client, filled: str) -> None:
         ("workers", {}, {"action": "drain", "worker": "w"}),
     ],
 )
-def test_of_what_is_done(
+def test_questions_and_messages_are_in_japanese(
     admin_client: Client, filled: str, page: str, query: dict[str, str], fields: dict[str, str]
 ) -> None:
-    where = url(page) + "?" + "&".join(f"{key}={value}" for key, value in query.items())
-    assert english(admin_client.post(where, fields, follow=True).content.decode()) == set()
+    assert english(post(admin_client, page_url(page, **query), **fields).content.decode()) == set()
 
 
-def test_of_the_outbox(admin_client: Client, queue: FairQueue) -> None:
-    text = admin_client.get(url("outboxentry_changelist")).content.decode()
-    assert english(text) <= {"Search", "Pagination", "Select", "option"}, (
-        "what templates of Django's own have not in Japanese"
-    )
+def test_the_outbox_is_in_japanese_but_for_the_templates_of_django(admin_client: Client, queue: FairQueue) -> None:
+    words = english(read(admin_client, page_url("outboxentry_changelist")))
+    assert words <= {"Search", "Pagination", "Select", "option"}
 
 
-def test_each_sentence_of_a_queues_health_is_known() -> None:
+def test_each_sentence_about_the_health_of_a_queue_is_translated(filled: str, queue: FairQueue) -> None:
     bad = {
         "redis_version": "6.2.0",
         "role": "slave",
@@ -210,20 +191,14 @@ def test_each_sentence_of_a_queues_health_is_known() -> None:
         {**bad, "dragonfly_version": "1.24"},
         {**bad, "executable": "/usr/bin/keydb-server"},
     ]
-    told = [text for info in (bad, *others) for _kind, text in check_server_info(info)]
-    assert len(set(told)) == 12
-    for text in told:
+    reported = [text for info in (bad, *others) for _kind, text in check_server_info(info)]
+    assert len(set(reported)) == 12
+    for text in reported:
         assert re.search("[ぁ-ん]", sentence(text)), text
         for value in ("6.2.0", "7.2.4", "allkeys-lru", "95 ", "103 "):
             assert (value in text) == (value in sentence(text))
-
-
-def test_health_of_a_queue_that_nobody_serves(admin_client: Client, filled: str, queue: FairQueue) -> None:
-    for reason in queue.health().reasons:
-        assert re.search("[ぁ-ん]", sentence(reason)), reason
-
-
-def test_an_unknown_sentence_stays() -> None:
+    for text in queue.health().reasons:
+        assert re.search("[ぁ-ん]", sentence(text)), text
     assert sentence("the sky is falling") == "the sky is falling"
 
 
@@ -246,5 +221,5 @@ def test_an_unknown_sentence_stays() -> None:
         ("* * * * * *", "* * * * * *"),
     ],
 )
-def test_schedules_in_words(cron: str, words: str) -> None:
+def test_a_cron_is_told_in_japanese_words(cron: str, words: str) -> None:
     assert cron_in_words(cron) == words

@@ -1,28 +1,23 @@
-"""What a page names leads to the page that answers for it; to nothing that whoever looks may not see."""
+"""Names on a page lead to the page of the thing, and never to a page that the user may not see."""
 
 from __future__ import annotations
 
 import html
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.admin.utils import quote
-from django.contrib.auth.models import Permission, User
 from django.urls import resolve, reverse
 
 from django_fairque.admin.site import PAGES
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
-from tests.admin.page_reader import said
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import log_in, words_of
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +33,7 @@ def entry(queue: FairQueue) -> str:
         return Task.create(USER, 3, {}, name="shop.send", task_id=name, **options)  # type: ignore[arg-type]
 
     queue.push(task("started"))
-    assert queue.pop("w-1") is not None
+    pop(queue, "w-1")
     queue.push_batch(
         [task("queued"), task("scheduled", execute_after=timedelta(hours=1)), task("deferred", depends_on=["queued"])]
     )
@@ -53,12 +48,12 @@ def links(client: Client, page: str, *args: str, **query: str) -> dict[str, tupl
     for url, words in re.findall(r'<a [^>]*?href="(/[^"]*)"[^>]*>(.*?)</a>', text, re.DOTALL):
         parts = urlsplit(html.unescape(url))
         name = (resolve(parts.path).url_name or "").removeprefix("django_fairque_")
-        asked = {key: values[0] for key, values in parse_qs(parts.query).items() if key != "queue"}
-        found.setdefault(said(words), (name, asked))
+        parameters = {key: values[0] for key, values in parse_qs(parts.query).items() if key != "queue"}
+        found.setdefault(words_of(words), (name, parameters))
     return found
 
 
-def test_of_the_overview(admin_client: Client, entry: str) -> None:
+def test_the_figures_of_the_overview_lead_to_their_lists(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "overview")
     for title, state in (("Queued", "queued"), ("Running", "started"), ("Scheduled", "scheduled")):
         assert found[title] == ("tasks", {"state": state})
@@ -92,7 +87,7 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
         *("running", "ready", "scheduled", "wait for others", "finished", "became dead letters")
     ]
     for (_, url), name in zip(tiles, ("started", "queued", "scheduled", "deferred", "", "dead"), strict=True):
-        assert name in said(admin_client.get(html.unescape(url)).content.decode())
+        assert name in words_of(admin_client.get(html.unescape(url)).content.decode())
 
 
 def test_a_user_leads_to_its_organization_and_from_there_back_to_users(admin_client: Client, entry: str) -> None:
@@ -107,7 +102,7 @@ def test_a_user_leads_to_its_organization_and_from_there_back_to_users(admin_cli
         assert links(admin_client, "organizations", **query)["All users"] == ("users", {})
 
 
-def test_of_a_task(admin_client: Client, entry: str) -> None:
+def test_the_page_of_a_task_leads_to_its_user_name_and_worker(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "task", "started")
     assert found[USER] == ("users", {"user": USER})
     assert found["its tasks"] == ("tasks", {"state": "started", "user": USER})
@@ -116,7 +111,7 @@ def test_of_a_task(admin_client: Client, entry: str) -> None:
     assert links(admin_client, "task", "dead")["Its dead letter"] == ("dead_letter", {})
 
 
-def test_of_a_dead_letter(admin_client: Client, entry: str) -> None:
+def test_the_page_of_a_dead_letter_leads_to_its_task_and_its_kind(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "dead_letter", quote(entry))
     assert found["dead"] == ("task", {})
     assert found["shop.send"] == ("tasks", {"state": "failed", "name": "shop.send"})
@@ -134,22 +129,20 @@ def test_the_page_of_queues_links_to_lists_of_tasks_and_dead_letters(admin_clien
 def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, entry: str) -> None:
     queue.heartbeat("w-1", {"running": "1", "concurrency": "4"})
     queue.push(Task.create("else", 1, {}, task_id="other"))
-    assert queue.pop("w-2", ["else"]) is not None
+    pop(queue, "w-2", ["else"])
     found = links(admin_client, "workers")
     assert found["1"] == ("tasks", {"state": "started", "worker": "w-1"})
-    text = said(admin_client.get(reverse("admin:django_fairque_tasks"), found["1"][1]).content.decode())
+    text = words_of(admin_client.get(reverse("admin:django_fairque_tasks"), found["1"][1]).content.decode())
     assert "started shop.send" in text
     assert "other" not in text
 
 
 @pytest.mark.slow  # 20 seconds in all
 @pytest.mark.parametrize("permission", sorted({page.permission for page in PAGES}))
-def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permission: str) -> None:
+def test_links_lead_only_to_pages_that_the_user_may_see(client: Client, entry: str, permission: str) -> None:
     get_queue().user(USER).set_organization("g")
     get_queue().heartbeat("w-1", {"running": "1"})
-    staff = User.objects.create_user("staff", password="x", is_staff=True)
-    staff.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))
-    client.force_login(staff)
+    log_in(client, permission)
     get_queue().push_graph([Task.create(USER, 3, None)], "run")
     arguments = {"task": "deferred", "dead_letter": quote(entry), "run": "run"}
     for page in (page for page in PAGES if page.permission == permission):
@@ -160,10 +153,8 @@ def test_no_link_leads_to_what_one_may_not_see(client: Client, entry: str, permi
                 assert client.get(html.unescape(url)).status_code != 403, f"{page.name} {query} leads to {url}"
 
 
-def test_who_may_see_one_page_has_no_links_to_the_others(client: Client, entry: str) -> None:
-    staff = User.objects.create_user("staff", password="x", is_staff=True)
-    staff.user_permissions.add(Permission.objects.get(codename="view_queue"))
-    client.force_login(staff)
+def test_staff_who_may_see_one_page_get_no_links_to_the_others(client: Client, entry: str) -> None:
+    log_in(client, "view_queue")
     for page in ("overview", "queues"):
         assert {name for name, _ in links(client, page).values()} <= {"overview", "queues"}
     text = client.get(reverse("admin:django_fairque_overview")).content.decode()

@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
-from django.urls import reverse
 
 from django_fairque.admin.pages.organizations import ORGANIZATIONS_PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import messages_of
-from tests.admin.page_reader import said as words_of
+from tests.admin.page_reader import assert_mistake, content_of, messages_of, page_url, post, read, words_of
+from tests.fixture_types import Client, FairQueue, Redis, Server, Settings
 from tests.lab.benchmarks.admin import cost
-
-if TYPE_CHECKING:
-    from django.http import HttpResponse
-    from django.test import Client
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
 HOSTILE = '<script>alert("1")</script>'
 
 
-def url(**query: str) -> str:
-    return reverse("admin:django_fairque_organizations", query=query)
+url = partial(page_url, "organizations")
 
 
 def shown(client: Client, **query: str) -> str:
-    answer = client.get(url(**query))
-    assert answer.status_code == 200
-    text = answer.content.decode()
-    return text[text.index('id="fq-content"') : text.index("</main>")]
+    return content_of(read(client, url(**query)))
 
 
-def act(client: Client, organization: str, action: str, **fields: Any) -> HttpResponse:
-    data = {"organization": organization, "action": action, **fields}
-    return client.post(url(organization=organization), data, follow=True)  # type: ignore[return-value]
+def act(client: Client, organization: str, action: str, **fields: Any) -> Any:
+    return post(client, url(organization=organization), organization=organization, action=action, **fields)
 
 
 def form(**changes: str) -> dict[str, str]:
@@ -60,229 +46,182 @@ def lines(client: Client, **query: str) -> list[str]:
     return [words_of(row) for row in shown(client, **query).split("<tbody>")[1].split("</tr>")[:-1]]
 
 
-class TestTable:
-    def test_has_each_organization_with_its_figures_and_settings(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann", "bob", "cid")
-        join(queue, "bolt", "dan")
-        queue.push_batch([Task.create(user, 3, None) for user in ("ann", "ann", "bob", "dan") for _ in range(2)])
-        for _ in range(2):
-            assert queue.pop("w", ["ann"]) is not None
-        queue.organization("acme").set_weight(2.5)
-        queue.organization("acme").set_max_running(1000)
-        queue.organization("bolt").pause()
-        assert lines(admin_client) == ["acme 3 2 2 2 2.500 1,000 Pause", "bolt paused 1 1 0 0 1 – Resume"]
-
-    def test_is_of_the_queue_that_was_chosen(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        join(get_queue("mail"), "bolt", "ann")
-        assert [line.split()[0] for line in lines(admin_client)] == ["acme"]
-        assert [line.split()[0] for line in lines(admin_client, queue="mail")] == ["bolt"]
-
-    def test_without_organizations_says_how_one_begins(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.push(Task.create("ann", 3, None))
-        text = words_of(shown(admin_client))
-        assert "No user of this queue belongs to an organization. An organization begins with its first member" in text
-        assert 'queue.user("ann").set_organization("acme")' in text
-        queue.user("ann").set_organization("acme")
-        assert lines(admin_client), "as it says"
-
-    def test_pages_follow_each_other(self, admin_client: Client, queue: FairQueue) -> None:
-        names = [f"g{number:03}" for number in range(ORGANIZATIONS_PER_PAGE + 5)]
-        for name in names:
-            queue.organization(name).set_weight(2)
-        first = admin_client.get(url())
-        assert [stats.organization for stats, _ in first.context["table"]] == names[:ORGANIZATIONS_PER_PAGE]
-        second = admin_client.get(first.context["next"])
-        assert [stats.organization for stats, _ in second.context["table"]] == names[ORGANIZATIONS_PER_PAGE:]
-        assert second.context["next"] == ""
-        assert second.context["first"] == url(queue="default")
-
-    def test_after_the_last_organization_there_are_no_more(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        text = words_of(shown(admin_client, cursor="zzz"))
-        assert "There are no more organizations." in text
-        assert "No user of this queue" not in text
-        assert "There are no more organizations." in shown(admin_client, cursor="\ufffd\0'\"")
-
-    def test_costs_one_read_of_names_and_one_of_figures(
-        self, admin_client: Client, queue: FairQueue, redis: Redis
-    ) -> None:
-        admin_client.get(url())  # what is read once
-        commands, trips = cost(redis, lambda: admin_client.get(url()))
-        for number in range(ORGANIZATIONS_PER_PAGE):
-            join(queue, f"g{number:02}", f"u{number:02}")
-        assert cost(redis, lambda: admin_client.get(url())) == (commands + ORGANIZATIONS_PER_PAGE, trips + 1)
-        for number in range(2 * ORGANIZATIONS_PER_PAGE):
-            join(queue, f"h{number:02}", f"v{number}")
-            join(queue, "g00", f"w{number}")
-        assert cost(redis, lambda: admin_client.get(url())) == (commands + ORGANIZATIONS_PER_PAGE, trips + 1), (
-            "members cost nothing"
-        )
-
-    def test_of_several_shards_an_organization_is_one(
-        self, admin_client: Client, server: Server, redis: Redis, settings: Settings
-    ) -> None:
-        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": 4}}}
-        queue = get_queue()
-        users = [f"u{number}" for number in range(20)]
-        join(queue, "acme", *users)
-        assert sum(bool(shard.organizations().items) for shard in queue.shards) == 4
-        assert [line.split()[:2] for line in lines(admin_client)] == [["acme", "20"]]
-        assert "hold on each shard of this queue" in shown(admin_client)
-        act(admin_client, "acme", "settings", **form(weight="3", max_running="2"))
-        assert {each.organization("acme").stats().weight for each in queue.shards} == {3}
-
-    def test_of_one_shard_nothing_is_said_of_shards(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        assert "shard" not in shown(admin_client) + shown(admin_client, organization="acme")
+def test_organizations_are_listed_with_their_figures_and_settings(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann", "bob", "cid")
+    join(queue, "bolt", "dan")
+    queue.push_batch([Task.create(user, 3, None) for user in ("ann", "ann", "bob", "dan") for _ in range(2)])
+    for _ in range(2):
+        pop(queue, "w", ["ann"])
+    queue.organization("acme").set_weight(2.5)
+    queue.organization("acme").set_max_running(1000)
+    queue.organization("bolt").pause()
+    assert lines(admin_client) == ["acme 3 2 2 2 2.500 1,000 Pause", "bolt paused 1 1 0 0 1 – Resume"]
+    text = shown(admin_client, organization="acme")
+    assert 'value="2.5"' in text
+    assert 'value="1000"' in text
+    assert "shard" not in text
 
 
-class TestPermissions:
-    @pytest.fixture
-    def looker(self, client: Client) -> Client:
-        user: User = User.objects.create_user("looker", is_staff=True)
-        user.user_permissions.add(
-            Permission.objects.get(codename="view_user", content_type__app_label="django_fairque")
-        )
-        client.force_login(user)
-        return client
-
-    def test_who_may_only_look_sees_nothing_to_press(self, looker: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        queue.organization("acme").set_weight(2)
-        queue.organization("acme").set_max_running(7)
-        for text in (shown(looker), shown(looker, organization="acme")):
-            assert 'method="post"' not in text
-        assert "weight 2 at most 7 at once" in words_of(shown(looker, organization="acme"))
-
-    def test_and_changes_nothing(self, looker: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        for action in ("pause", "resume", "settings"):
-            answer = looker.post(
-                url(), {"organization": "acme", "action": action, **form(weight="9"), "confirm": "yes"}
-            )
-            assert answer.status_code == 403
-        stats = queue.organization("acme").stats()
-        assert (stats.weight, stats.paused) == (1, False)
+def test_the_list_is_of_the_chosen_queue(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann")
+    join(get_queue("mail"), "bolt", "ann")
+    assert [line.split()[0] for line in lines(admin_client)] == ["acme"]
+    assert [line.split()[0] for line in lines(admin_client, queue="mail")] == ["bolt"]
 
 
-class TestOne:
-    def test_is_found_by_its_exact_name(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann", "bob")
-        join(queue, "acmes", "cid")
-        assert admin_client.get(url(organization="acme")).context["stats"].members == 2
-        assert "members 2 members with work 0" in words_of(shown(admin_client, organization="acme"))
-
-    def test_is_not_renewed_while_its_form_is_there(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "data-refresh" in shown(admin_client)
-        assert "data-refresh" not in shown(admin_client, organization="acme")
-
-    def test_may_be_unknown_and_is_weighed_for_its_first_member(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "Nothing is known of this organization" in shown(admin_client, organization="acme")
-        act(admin_client, "acme", "settings", **form(weight="4"))
-        assert "Nothing is known of this organization" not in shown(admin_client, organization="acme")
-        join(queue, "acme", "ann")
-        assert queue.organization("acme").stats().weight == 4
-
-    def test_a_name_that_can_not_be_one_is_explained(self, admin_client: Client, queue: FairQueue) -> None:
-        text = shown(admin_client, organization="x" * 300)
-        assert 'class="fq-error" role="alert"' in text
-        assert "organization must be a non-empty string of at most 256 bytes, got 300 bytes" in text
-
-    def test_its_form_has_what_holds_now(self, admin_client: Client, queue: FairQueue) -> None:
-        queue.organization("acme").set_weight(2.5)
-        queue.organization("acme").set_max_running(1000)
-        text = shown(admin_client, organization="acme")
-        assert 'value="2.5"' in text
-        assert 'value="1000"' in text
-
-    def test_names_are_escaped(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, HOSTILE, "ann")
-        for text in (
-            shown(admin_client),
-            shown(admin_client, organization=HOSTILE),
-            act(admin_client, HOSTILE, "pause").content.decode(),
-            act(admin_client, HOSTILE, "settings", **form(weight="2")).content.decode(),
-            act(admin_client, HOSTILE, "settings", **form(weight="x")).content.decode(),
-        ):
-            assert "<script>alert" not in text
-            assert "&lt;script&gt;" in text
+def test_an_empty_list_says_how_an_organization_begins(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, None))
+    text = words_of(shown(admin_client))
+    assert "No user of this queue belongs to an organization. An organization begins with its first member" in text
+    assert 'queue.user("ann").set_organization("acme")' in text
+    queue.user("ann").set_organization("acme")
+    assert lines(admin_client), "as it says"
 
 
-class TestActs:
-    def test_pause_and_resume(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        queue.push(Task.create("ann", 3, None))
-        assert "Organization acme is paused: no task of its members starts" in messages_of(
-            act(admin_client, "acme", "pause")
-        )
-        assert queue.pop("w") is None
-        assert "paused" in words_of(shown(admin_client, organization="acme"))
-        assert "Organization acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
-        assert queue.pop("w") is not None
-        assert [(e.object_id, e.change_message[:26]) for e in LogEntry.objects.order_by("pk")] == [
-            ("default: acme", "Organization acme is pause"),
-            ("default: acme", "Organization acme is resum"),
-        ]
+def test_the_list_of_organizations_has_pages(admin_client: Client, queue: FairQueue) -> None:
+    names = [f"g{number:03}" for number in range(ORGANIZATIONS_PER_PAGE + 5)]
+    for name in names:
+        queue.organization(name).set_weight(2)
+    first = admin_client.get(url())
+    assert [stats.organization for stats, _ in first.context["table"]] == names[:ORGANIZATIONS_PER_PAGE]
+    second = admin_client.get(first.context["next"])
+    assert [stats.organization for stats, _ in second.context["table"]] == names[ORGANIZATIONS_PER_PAGE:]
+    assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
 
-    def test_a_pause_has_a_note_and_an_end(self, admin_client: Client, queue: FairQueue) -> None:
-        assert "Note: moves" in messages_of(act(admin_client, "acme", "pause", note="moves", pause_for="1d"))
-        pause = queue.organization("acme").stats().pause
-        assert pause is not None
-        assert pause.until is not None
-        assert "paused ends in" in words_of(shown(admin_client, organization="acme"))
-        assert "moves" in words_of(shown(admin_client))
 
-    def test_weight_and_limit(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann")
-        told = messages_of(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))
-        assert told == "Organization acme has weight 2.5 and runs at most 1,000 tasks at once."
-        stats = queue.organization("acme").stats()
-        assert (stats.weight, stats.max_running) == (2.5, 1000)
-        assert LogEntry.objects.get().change_message == told
-        told = messages_of(act(admin_client, "acme", "settings", **form(weight="0.001")))
-        assert told == "Organization acme has weight 0.001 and no limit."
-        stats = queue.organization("acme").stats()
-        assert (stats.weight, stats.max_running) == (0.001, None)
+def test_after_the_last_organization_there_are_no_more(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann")
+    text = words_of(shown(admin_client, cursor="zzz"))
+    assert "There are no more organizations." in text
+    assert "No user of this queue" not in text
+    assert "There are no more organizations." in shown(admin_client, cursor="\ufffd\0'\"")
 
-    def test_a_limit_is_of_all_members_together(self, admin_client: Client, queue: FairQueue) -> None:
-        join(queue, "acme", "ann", "bob")
-        queue.push_batch([Task.create(user, 3, None) for user in ("ann", "bob")])
-        act(admin_client, "acme", "settings", **form(max_running="1"))
-        assert len(queue.pop_batch(5, "w")) == 1
 
-    @pytest.mark.parametrize(
-        ("field", "value", "words"),
-        [
-            ("weight", "0", "greater than or equal to 0.001"),
-            ("weight", "1001", "less than or equal to 1000"),
-            ("weight", "nan", "Enter a number"),
-            ("weight", "", "required"),
-            ("max_running", "many", "whole number"),
-            ("max_running", "0", "greater than or equal to 1"),
-            ("max_running", "9" * 30, "less than or equal to"),
-        ],
+def test_the_list_reads_each_organization_of_the_page_once(
+    admin_client: Client, queue: FairQueue, redis: Redis
+) -> None:
+    admin_client.get(url())  # what is read once
+    commands, trips = cost(redis, lambda: admin_client.get(url()))
+    for number in range(ORGANIZATIONS_PER_PAGE):
+        join(queue, f"g{number:02}", f"u{number:02}")
+    for number in range(2 * ORGANIZATIONS_PER_PAGE):
+        join(queue, f"h{number:02}", f"v{number}")
+        join(queue, "g00", f"w{number}")
+    found = cost(redis, lambda: admin_client.get(url()))
+    assert found[0] <= 1.1 * (commands + ORGANIZATIONS_PER_PAGE), "neither members nor later pages are read"
+    assert found[1] <= 1.1 * (trips + 1)
+
+
+def test_an_organization_of_all_shards_is_one(
+    admin_client: Client, server: Server, redis: Redis, settings: Settings
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": 4}}}
+    queue = get_queue()
+    users = [f"u{number}" for number in range(20)]
+    join(queue, "acme", *users)
+    assert sum(bool(shard.organizations().items) for shard in queue.shards) == 4
+    assert [line.split()[:2] for line in lines(admin_client)] == [["acme", "20"]]
+    assert "hold on each shard of this queue" in shown(admin_client)
+    act(admin_client, "acme", "settings", **form(weight="3", max_running="2"))
+    assert {shard.organization("acme").stats().weight for shard in queue.shards} == {3}
+
+
+def test_an_organization_is_found_by_its_exact_name(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann", "bob")
+    join(queue, "acmes", "cid")
+    assert admin_client.get(url(organization="acme")).context["stats"].members == 2
+    assert "members 2 members with work 0" in words_of(shown(admin_client, organization="acme"))
+
+
+def test_the_page_is_not_renewed_while_a_form_is_shown(admin_client: Client, queue: FairQueue) -> None:
+    assert "data-refresh" in shown(admin_client)
+    assert "data-refresh" not in shown(admin_client, organization="acme")
+
+
+def test_an_unknown_organization_gets_a_weight_before_its_first_member(admin_client: Client, queue: FairQueue) -> None:
+    assert "Nothing is known of this organization" in shown(admin_client, organization="acme")
+    act(admin_client, "acme", "settings", **form(weight="4"))
+    assert "Nothing is known of this organization" not in shown(admin_client, organization="acme")
+    join(queue, "acme", "ann")
+    assert queue.organization("acme").stats().weight == 4
+
+
+def test_a_name_that_can_not_be_one_is_explained(admin_client: Client, queue: FairQueue) -> None:
+    text = shown(admin_client, organization="x" * 300)
+    assert 'class="fq-error" role="alert"' in text
+    assert "organization must be a non-empty string of at most 256 bytes, got 300 bytes" in text
+
+
+def test_an_organization_is_paused_and_resumed(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann")
+    queue.push(Task.create("ann", 3, None))
+    assert "Organization acme is paused: no task of its members starts" in messages_of(
+        act(admin_client, "acme", "pause")
     )
-    def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
-        self, admin_client: Client, queue: FairQueue, field: str, value: str, words: str
-    ) -> None:
-        fields = form(**{"weight": "3", "max_running": "7", field: value})
-        answer = act(admin_client, "acme", "settings", **fields)
-        shown_form = answer.context["form"]  # type: ignore[attr-defined]
-        assert list(shown_form.errors) == [field]
-        assert words in shown_form.errors[field][0]
-        text = answer.content.decode()
-        assert 'class="fq-error" role="alert"' in text
-        (other,) = {"max_running", "weight"} - {field}
-        assert f'value="{fields[other]}"' in text
-        assert "data-refresh" not in text
-        assert not queue.organization("acme").stats().is_known, "all or nothing"
-        assert not LogEntry.objects.exists()
+    assert queue.pop("w") is None
+    assert "paused" in words_of(shown(admin_client, organization="acme"))
+    assert "Organization acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
+    assert queue.pop("w") is not None
+    assert [(e.object_id, e.change_message[:26]) for e in LogEntry.objects.order_by("pk")] == [
+        ("default: acme", "Organization acme is pause"),
+        ("default: acme", "Organization acme is resum"),
+    ]
 
-    def test_an_organization_that_can_not_be_is_refused(self, admin_client: Client, queue: FairQueue) -> None:
-        for action in ("pause", "resume", "settings"):
-            for name in ("", "x" * 300):
-                fields = {"organization": name, "action": action, **form()}
-                assert "organization must be" in messages_of(admin_client.post(url(), fields, follow=True))
-        assert not LogEntry.objects.exists()
-        assert queue.organizations().items == []
+
+def test_a_pause_may_have_a_note_and_an_end(admin_client: Client, queue: FairQueue) -> None:
+    assert "Note: moves" in messages_of(act(admin_client, "acme", "pause", note="moves", pause_for="1d"))
+    pause = queue.organization("acme").stats().pause
+    assert pause is not None
+    assert pause.until is not None
+    assert "paused ends in" in words_of(shown(admin_client, organization="acme"))
+    assert "moves" in words_of(shown(admin_client))
+
+
+def test_the_weight_and_the_limit_are_set_together(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann")
+    message = messages_of(act(admin_client, "acme", "settings", **form(weight="2.5", max_running="1000")))
+    assert message == "Organization acme has weight 2.5 and runs at most 1,000 tasks at once."
+    stats = queue.organization("acme").stats()
+    assert (stats.weight, stats.max_running) == (2.5, 1000)
+    assert LogEntry.objects.get().change_message == message
+    message = messages_of(act(admin_client, "acme", "settings", **form(weight="0.001")))
+    assert message == "Organization acme has weight 0.001 and no limit."
+    stats = queue.organization("acme").stats()
+    assert (stats.weight, stats.max_running) == (0.001, None)
+
+
+def test_a_limit_counts_the_tasks_of_all_members(admin_client: Client, queue: FairQueue) -> None:
+    join(queue, "acme", "ann", "bob")
+    queue.push_batch([Task.create(user, 3, None) for user in ("ann", "bob")])
+    act(admin_client, "acme", "settings", **form(max_running="1"))
+    assert len(queue.pop_batch(5, "w")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("weight", "0", "greater than or equal to 0.001"),
+        ("weight", "1001", "less than or equal to 1000"),
+        ("weight", "nan", "Enter a number"),
+        ("weight", "", "required"),
+        ("max_running", "many", "whole number"),
+        ("max_running", "0", "greater than or equal to 1"),
+        ("max_running", "9" * 30, "less than or equal to"),
+    ],
+)
+def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
+    admin_client: Client, queue: FairQueue, field: str, value: str, words: str
+) -> None:
+    fields = form(**{"weight": "3", "max_running": "7", field: value})
+    (other,) = {"max_running", "weight"} - {field}
+    assert_mistake(act(admin_client, "acme", "settings", **fields), field, words, fields[other])
+    assert not queue.organization("acme").stats().is_known, "all or nothing"
+
+
+def test_an_action_on_an_impossible_name_changes_nothing(admin_client: Client, queue: FairQueue) -> None:
+    for action in ("pause", "resume", "settings"):
+        for name in ("", "x" * 300):
+            fields = {"organization": name, "action": action, **form()}
+            assert "organization must be" in messages_of(admin_client.post(url(), fields, follow=True))
+    assert not LogEntry.objects.exists()
+    assert queue.organizations().items == []

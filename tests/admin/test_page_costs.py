@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,15 +10,10 @@ from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.statistics import first_come, task_names
+from tests.fixture_types import Client, FairQueue, Redis
 from tests.lab.benchmarks.admin import cost
 from tests.lab.benchmarks.filling import Scale, fill
 from tests.lab.benchmarks.visits import visits
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_page_reads_status")]
 

@@ -6,23 +6,19 @@ import os
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.urls import get_resolver, reverse
 
 from django_fairque.admin.pages.base import FRAGMENT_HEADER
 from django_fairque.admin.pages.users import USERS_EXAMINED
 from django_fairque.admin.site import PAGES
-from tests.admin.page_reader import led_to, messages_of
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
+from django_fairque.engine.model.task import Task
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import content_of, led_to, log_in, messages_of, page_url, read
+from tests.fixture_types import Client, FairQueue, MakeServer, Settings
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -31,19 +27,12 @@ SIMPLE = [page for page in PAGES if "<" not in page.path]
 """Pages whose URL needs no argument."""
 
 
-def url(name: str) -> str:
-    return reverse(f"admin:django_fairque_{name}", args=["none"] if "<" in path_of(name) else [])
+def url(name: str, **query: str) -> str:
+    return page_url(name, *(["none"] if "<" in path_of(name) else []), **query)
 
 
 def path_of(name: str) -> str:
     return next((page.path for page in PAGES if page.name == name), "")
-
-
-@pytest.fixture
-def staff(client: Client) -> User:
-    user: User = User.objects.create_user("staff", password="x", is_staff=True)
-    client.force_login(user)
-    return user
 
 
 def names() -> list[str]:
@@ -58,38 +47,83 @@ def test_every_url_is_a_page_or_the_outbox() -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_staff_without_permissions_see_and_do_nothing(
-    client: Client, staff: User, queue: FairQueue, method: str
-) -> None:
+def test_staff_without_permissions_see_and_do_nothing(client: Client, queue: FairQueue, method: str) -> None:
+    log_in(client)
     for page in PAGES:
         assert getattr(client, method)(url(page.name)).status_code == 403, page.name
     assert "django_fairque" not in client.get(reverse("admin:index")).content.decode()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_page_has_a_permission_of_its_own(client: Client, staff: User, queue: FairQueue, page: Any) -> None:
-    staff.user_permissions.add(
-        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
-    )
-    allowed = {each.name for each in PAGES if client.get(url(each.name)).status_code != 403}
-    assert allowed == {each.name for each in PAGES if each.permission == page.permission}
+def test_each_page_has_a_permission_of_its_own(client: Client, queue: FairQueue, page: Any) -> None:
+    log_in(client, page.permission)
+    allowed = {shown.name for shown in PAGES if client.get(url(shown.name)).status_code != 403}
+    assert allowed == {shown.name for shown in PAGES if shown.permission == page.permission}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_action_needs_its_permission_a_post_and_a_token(
-    client: Client, staff: User, queue: FairQueue, page: Any
-) -> None:
-    staff.user_permissions.add(
-        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
-    )
+def test_each_action_needs_its_permission_a_post_and_a_token(client: Client, queue: FairQueue, page: Any) -> None:
+    staff = log_in(client, page.permission)
     for name, action in page.actions.items():
         if action.permission != page.permission:
             assert client.post(url(page.name), {"action": name}).status_code == 403, name
-    from django.test import Client as Browser
-
-    strict = Browser(enforce_csrf_checks=True)
+    strict = Client(enforce_csrf_checks=True)
     strict.force_login(staff)
     assert strict.post(url(page.name), {"action": next(iter(page.actions), "any")}).status_code == 403
+
+
+@pytest.fixture
+def filled(queue: FairQueue) -> FairQueue:
+    """A queue with something on each page that an operator could change."""
+    queue.push_graph(
+        [Task.create("ann", 3, None, task_id="a"), Task.create("ann", 3, None, task_id="b", depends_on=["a"])]
+    )
+    queue.push(Task.create("ann", 3, None, task_id="later", execute_after=4e9))
+    queue.push(Task.create("bob", 3, None, task_id="ended"))
+    queue.finish(pop(queue, "w", ["bob"]))
+    bury(queue, task_id="dead")
+    queue.user("ann").set_organization("acme")
+    queue.schedules.add("s", task=Task.create("ann", 3, None), every=60)
+    queue.heartbeat("w", {})
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("page", "args", "query"),
+    [
+        ("queues", [], {}),
+        ("users", [], {}),
+        ("users", [], {"user": "ann"}),
+        ("organizations", [], {}),
+        ("organizations", [], {"organization": "acme"}),
+        ("workers", [], {}),
+        ("schedules", [], {}),
+        ("schedules", [], {"add": "1"}),
+        ("schedules", [], {"edit": "s"}),
+        ("dead_letters", [], {}),
+        ("dead_letters", [], {"show": "letters"}),
+        ("dead_letter", ["dead~1"], {}),
+        ("tasks", [], {"state": "scheduled"}),
+        ("task", ["a"], {}),
+        ("task", ["ended"], {}),
+        ("dependencies", [], {"task": "b"}),
+    ],
+)
+def test_staff_who_may_only_look_see_no_buttons_and_change_nothing(
+    client: Client, admin_client: Client, filled: FairQueue, page: str, args: list[str], query: dict[str, str]
+) -> None:
+    where = page_url(page, *args, **query)
+    assert re.search('name="action"|type="checkbox"', content_of(read(admin_client, where)))
+    viewed = {page.name: page for page in PAGES}[page]
+    viewer = Client()
+    log_in(viewer, viewed.permission)
+    assert not re.search('name="action"|type="checkbox"', content_of(read(viewer, where)))
+    before = filled.get_stats(0)
+    for action in viewed.actions:
+        fields = {"action": action, "confirm": "yes", "user": "ann", "organization": "acme", "worker": "w", "name": "s"}
+        assert viewer.post(where, {**fields, "task": "later", "entry": "dead~1", "payload": "1"}).status_code == 403
+    assert (filled.get_stats(0).states, filled.heartbeat("w", {}).command) == (before.states, None)
+    assert (filled.user("ann").stats().paused, filled.schedules.get("s").enabled) == (False, True)
 
 
 def test_breadcrumbs_are_what_this_django_styles(admin_client: Client, queue: FairQueue) -> None:
@@ -108,26 +142,25 @@ def test_an_unknown_action_is_not_found(admin_client: Client, queue: FairQueue) 
 
 @pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
 class TestSimple:
-    def test_is_shown_empty(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_page_of_an_empty_queue_is_shown(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
         answer = admin_client.get(url(page.name))
-        assert answer.status_code == 200
         text = answer.content.decode()
         assert re.search(f"<title>(Good|Degraded) \\| {page.title}", text), "the status first: tabs are narrow"
         assert 'aria-current="page"' in text or not page.in_menu
         assert answer["Cache-Control"].startswith("private")
 
-    def test_has_no_inline_script_or_style(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_page_has_no_inline_script_or_style(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
         text = admin_client.get(url(page.name)).content.decode()
         ours = text[text.index('class="fq-menu"') : text.index('id="footer"') if 'id="footer"' in text else None]
         for banned in ("<script", "<style", " style=", " onclick=", "javascript:"):
             assert banned not in ours
 
-    def test_a_fragment_is_its_content_alone(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_fragment_is_the_content_alone(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
         text = admin_client.get(url(page.name), headers={FRAGMENT_HEADER: "1"}).content.decode()
         assert "<html" not in text
         assert "fq-menu" not in text
 
-    def test_of_another_queue(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_page_is_of_the_chosen_queue(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
         assert '<option value="mail" selected>' in admin_client.get(url(page.name), {"queue": "mail"}).content.decode()
         assert admin_client.get(url(page.name), {"queue": "nowhere"}).status_code == 404
 
@@ -157,17 +190,13 @@ class TestSimple:
         self, admin_client: Client, page: Any, query: dict[str, str], settings: Settings
     ) -> None:
         settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}}
-        answer = admin_client.get(url(page.name), query)
-        assert answer.status_code == 200
-        text = answer.content.decode()
+        text = read(admin_client, url(page.name), **query)
         assert 'class="fq-trouble" role="alert"' in text
         assert "mistakes in the configuration" in text
 
-    def test_sends_a_bounded_number_of_commands(
+    def test_a_page_sends_a_bounded_number_of_commands(
         self, admin_client: Client, queue: FairQueue, redis: Any, page: Any
     ) -> None:
-        from django_fairque.engine.model.task import Task
-
         def commands() -> int:
             admin_client.get(url(page.name))
             before = int(redis.info("stats")["total_commands_processed"])
@@ -193,21 +222,17 @@ def test_the_index_leads_to_the_first_page(admin_client: Client, queue: FairQueu
 
 
 @pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
-def test_the_index_leads_to_the_first_page_that_one_may_see(
-    client: Client, staff: User, queue: FairQueue, page: Any
-) -> None:
-    staff.user_permissions.add(
-        Permission.objects.get(codename=page.permission, content_type__app_label="django_fairque")
-    )
+def test_the_index_leads_to_the_first_page_that_one_may_see(client: Client, queue: FairQueue, page: Any) -> None:
+    log_in(client, page.permission)
     assert reverse(CHANGELIST) in client.get(reverse("admin:index")).content.decode()
     answer: Any = client.get(reverse(CHANGELIST), {"queue": "mail"}, follow=True)
     assert answer.status_code == 200
-    first = next(each for each in PAGES if each.permission == page.permission)
+    first = next(shown for shown in PAGES if shown.permission == page.permission)
     assert answer.redirect_chain == ([] if first is PAGES[0] else [(f"{url(first.name)}?queue=mail", 302)])
 
 
-def test_it_leads_nowhere_who_may_see_no_page(client: Client, staff: User, queue: FairQueue) -> None:
-    staff.user_permissions.add(Permission.objects.get(codename="view_outboxentry"))
+def test_staff_who_may_see_no_page_are_refused_at_the_first(client: Client, queue: FairQueue) -> None:
+    log_in(client, "view_outboxentry")
     assert client.get(reverse(CHANGELIST)).status_code == 403
 
 
@@ -224,10 +249,8 @@ def test_an_id_that_can_not_be_one_leads_to_the_list(admin_client: Client, queue
 
 @pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
 @pytest.mark.parametrize("value", ["x" * 300, "~1\0"])
-def test_whatever_is_asked_for_a_page_does_not_fail(
-    admin_client: Client, queue: FairQueue, page: Any, value: str
-) -> None:
-    for key in (
+def test_a_page_answers_any_query(admin_client: Client, queue: FairQueue, page: Any, value: str) -> None:
+    for key in [
         "user",
         "organization",
         "task",
@@ -239,6 +262,6 @@ def test_whatever_is_asked_for_a_page_does_not_fail(
         "cursor",
         "fingerprint",
         "id",
-    ):
+    ]:
         answer = admin_client.get(url(page.name), {key: value, "show": "letters"}, follow=True)
         assert answer.status_code in (200, 404), key

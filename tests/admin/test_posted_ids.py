@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import TYPE_CHECKING
 
 import pytest
 from django.urls import reverse
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
 IDS = ["line\nbreak", "a\r\nb", "a\rb", "nul\0byte", "100%41", "%0A", "plain"]
+
+
+@pytest.fixture(params=IDS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def as_sent(text: str, field: str) -> list[str]:
@@ -38,22 +39,19 @@ def act(client: Client, page: str, field: str, action: str, **query: str) -> Non
     assert client.post(url, {"action": action, field: values[0]}).status_code == 302
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_user(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_user_of_any_name_is_paused(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.push(Task.create(name, 3, None))
     act(admin_client, "users", "user", "pause", user=name)
     assert queue.user(name).stats().paused
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_an_organization(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_an_organization_of_any_name_is_paused(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.user("ann").set_organization(name)
     act(admin_client, "organizations", "organization", "pause", organization=name)
     assert queue.organization(name).stats().paused
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_task(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_task_of_any_id_is_canceled(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.push(Task.create("u", 3, None, task_id=name))
     url = reverse("admin:django_fairque_tasks")
     (value,) = as_sent(admin_client.get(url).content.decode(), "task")
@@ -63,27 +61,21 @@ def test_a_task(admin_client: Client, queue: FairQueue, name: str) -> None:
     assert queue.get_task(name).state is TaskState.CANCELED
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_dead_letter(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_dead_letter_of_any_id_is_requeued(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.push(Task.create("u", 3, None, task_id=name, max_retries=0))
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.fail(lease, "broken")
+    queue.fail(pop(queue), "broken")
     act(admin_client, "dead_letters", "entry", "requeue", show="letters")
     assert queue.get_task(name).state is TaskState.QUEUED
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_schedule(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_schedule_of_any_name_is_disabled(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.schedules.add(name, task=Task.create("u", 3, None), every=3600)
     act(admin_client, "schedules", "name", "disable")
     assert not queue.schedules.get(name).enabled
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_a_worker(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_worker_of_any_name_is_drained(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.heartbeat(name, {})
     act(admin_client, "workers", "worker", "drain")
     command = queue.heartbeat(name, {}).command
-    assert command is not None
-    assert command.kind == "drain"
+    assert (command and command.kind) == "drain"

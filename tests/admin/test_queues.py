@@ -4,51 +4,37 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
-from django.urls import reverse
 
 from django_fairque.admin.pages import base as purging
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import said
+from tests.admin.page_reader import content_of, log_in, page_url, read, words_of
 from tests.counting import counted
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import Client, FairQueue, Redis, Settings
 
 pytestmark = pytest.mark.django_db
 
-URL = "admin:django_fairque_queues"
-
 
 def shown(client: Client, **query: str) -> str:
-    answer = client.get(reverse(URL), query)
-    assert answer.status_code == 200
-    return content(answer)
+    return content_of(read(client, page_url("queues", **query)))
 
 
 def content(answer: Any) -> str:
-    text: str = answer.content.decode()
-    return text[text.index('id="fq-content"') :]
+    return content_of(answer.content.decode())
 
 
 def row(html: str, name: str) -> str:
     """What the table says of a queue."""
-    found = next(each for each in re.findall(r"<tr>.*?</tr>", html, re.DOTALL) if f">{name}</a>" in each)
-    return said(found)
+    found = next(row for row in re.findall(r"<tr>.*?</tr>", html, re.DOTALL) if f">{name}</a>" in row)
+    return words_of(found)
 
 
 def act(client: Client, action: str, queue: str = "mail", **fields: str) -> Any:
-    url = f"{reverse(URL)}?queue={queue}"
-    return client.post(url, {"action": action, **fields}, follow=True)
+    return client.post(page_url("queues", queue=queue), {"action": action, **fields}, follow=True)
 
 
 @pytest.fixture
@@ -68,7 +54,7 @@ def waiting(queue: FairQueue) -> int:
     return states["queued"] + states["scheduled"] + states["deferred"]
 
 
-def test_each_queue_has_a_row(admin_client: Client, queue: FairQueue) -> None:
+def test_each_queue_has_a_row_with_its_figures(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     queue.push_batch([Task.create("a", 6, 1), *(Task.create("b", 2, n) for n in range(1200))], now=now - 190)
     for lease in queue.pop_batch(50, "w", lease=900, now=now - 186):
@@ -84,7 +70,9 @@ def test_each_queue_has_a_row(admin_client: Client, queue: FairQueue) -> None:
     assert 'href="/admin/django_fairque/queue/overview/?queue=mail"' in html
 
 
-def test_many_queues_are_paged(admin_client: Client, redis: Redis, settings: Settings, queue: FairQueue) -> None:
+def test_the_table_of_queues_has_pages(
+    admin_client: Client, redis: Redis, settings: Settings, queue: FairQueue
+) -> None:
     names = [f"q{n:02}" for n in range(45)]
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {name: {} for name in names}}
     found: list[str] = []
@@ -115,7 +103,7 @@ def test_a_queue_is_paused_and_resumed(admin_client: Client, queue: FairQueue, m
     assert "is paused" in first.get_change_message()
 
 
-def test_a_pause_has_a_note_and_an_end(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
+def test_a_pause_may_have_a_note_and_an_end(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
     html = content(act(admin_client, "pause", note="<i>release", pause_for="30m"))
     assert row(html, "mail").startswith("mail paused ends in")
     assert "&lt;i&gt;release" in html
@@ -125,23 +113,17 @@ def test_a_pause_has_a_note_and_an_end(admin_client: Client, queue: FairQueue, m
     assert "Note: &lt;i&gt;release" in content(admin_client.get("/admin/django_fairque/queue/?queue=mail"))
 
 
-def test_a_purge_is_asked_first(admin_client: Client, mail: FairQueue) -> None:
-    html = content(act(admin_client, "purge"))
-    assert "Purge queue mail?" in html
-    assert "7 tasks wait" in html
-    assert 'name="confirm" value="yes"' in html
+@pytest.mark.parametrize("confirm", [None, "", "no", "YES"])
+def test_a_queue_is_not_purged_without_a_yes(admin_client: Client, mail: FairQueue, confirm: str | None) -> None:
+    html = content(act(admin_client, "purge", **({} if confirm is None else {"confirm": confirm})))
+    for words in ("Purge queue mail?", "7 tasks wait", 'name="confirm" value="yes"'):
+        assert words in html
     assert "data-refresh" not in html, "a question must not be replaced by the table"
     assert waiting(mail) == 7
     assert not LogEntry.objects.exists()
 
 
-@pytest.mark.parametrize("confirm", ["", "no", "YES"])
-def test_only_yes_confirms(admin_client: Client, mail: FairQueue, confirm: str) -> None:
-    assert "Purge queue mail?" in content(act(admin_client, "purge", confirm=confirm))
-    assert waiting(mail) == 7
-
-
-def test_a_confirmed_purge_cancels_what_waits(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
+def test_a_confirmed_purge_cancels_the_waiting_tasks(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
     queue.push(Task.create("a", 3, 1))
     answer = act(admin_client, "purge", confirm="yes")
     assert "7 tasks canceled." in answer.content.decode()
@@ -152,12 +134,10 @@ def test_a_confirmed_purge_cancels_what_waits(admin_client: Client, queue: FairQ
     assert (entry.object_repr, entry.get_change_message()) == ("mail", "7 tasks canceled.")
 
 
-def test_a_large_purge_goes_on_in_slices(
-    admin_client: Client, mail: FairQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_purge_runs_in_slices(admin_client: Client, mail: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purging, "PURGES_PER_REQUEST", 3)
-    asked = content(act(admin_client, "purge"))
-    assert "At most 3 tasks are canceled at once" in asked
+    question = content(act(admin_client, "purge"))
+    assert "At most 3 tasks are canceled at once" in question
     answer = act(admin_client, "purge", confirm="yes")
     assert "3 tasks canceled." in answer.content.decode()
     assert "4 tasks wait" in content(answer), "the question whether to go on"
@@ -168,24 +148,11 @@ def test_a_large_purge_goes_on_in_slices(
     assert waiting(mail) == 0
 
 
-@pytest.mark.parametrize(
-    ("has", "may"), [("view_queue", set()), ("change_queue", {"pause", "resume"}), ("delete_queue", {"purge"})]
-)
-def test_each_action_has_its_permission(client: Client, mail: FairQueue, has: str, may: set[str]) -> None:
-    staff = User.objects.create_user("staff", password="x", is_staff=True)
-    staff.user_permissions.add(*Permission.objects.filter(codename__in=["view_queue", has]))
-    client.force_login(staff)
+@pytest.mark.parametrize(("permission", "may"), [("change_queue", {"pause", "resume"}), ("delete_queue", {"purge"})])
+def test_pause_and_purge_have_own_permissions(client: Client, mail: FairQueue, permission: str, may: set[str]) -> None:
+    log_in(client, "view_queue", permission)
     html = shown(client)
-    assert {each for each in ("pause", "purge") if f'value="{each}"' in html} == may - {"resume"}
+    assert {action for action in ("pause", "purge") if f'value="{action}"' in html} == may - {"resume"}
     for action in ("pause", "resume", "purge"):
-        status = act(client, action, confirm="yes").status_code
-        assert status == (200 if action in may else 403), action
-    assert mail.is_paused() is False
-    assert waiting(mail) == (0 if "purge" in may else 7)
-    if "purge" not in may:
-        assert act(client, "purge").status_code == 403
-
-
-def test_an_unknown_queue_is_not_found(admin_client: Client, queue: FairQueue) -> None:
-    for action in ("pause", "purge"):
-        assert act(admin_client, action, queue="nowhere").status_code == 404
+        assert act(client, action, confirm="yes").status_code == (200 if action in may else 403), action
+    assert (mail.is_paused(), waiting(mail)) == (False, 0 if "purge" in may else 7)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.admin.utils import quote
-from django.urls import reverse
 from django.utils import timezone
 
 from django_fairque.engine.model.task import Task
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.redaction import HIDDEN
 from tests.admin.dead_letters import bury
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import page_url, read
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -40,16 +35,16 @@ def entry(queue: FairQueue) -> str:
 
 
 def shown(client: Client, page: str, *args: str, **query: str) -> str:
-    text = client.get(reverse(f"admin:django_fairque_{page}", args=args), query).content.decode()
+    text = read(client, page_url(page, *args, **query))
     assert HIDDEN in text
     assert "refused: " in text
     return text
 
 
-def test_of_a_dead_letter(admin_client: Client, entry: str) -> None:
+def test_pages_of_a_dead_letter_hide_secrets(admin_client: Client, entry: str) -> None:
     pages = (
-        shown(admin_client, "dead_letter", quote(entry)),
-        shown(admin_client, "task", quote("t")),
+        shown(admin_client, "dead_letter", entry),
+        shown(admin_client, "task", "t"),
         shown(admin_client, "dead_letters"),
         shown(admin_client, "dead_letters", show="letters"),
     )
@@ -58,15 +53,13 @@ def test_of_a_dead_letter(admin_client: Client, entry: str) -> None:
     assert "Traceback" in pages[0]
 
 
-def test_of_progress(admin_client: Client, queue: FairQueue) -> None:
+def test_the_progress_of_a_task_hides_secrets(admin_client: Client, queue: FairQueue) -> None:
     queue.push(Task.create("acme", 3, {}, task_id="t"))
-    lease = queue.pop("w")
-    assert lease is not None
-    queue.set_progress(lease, 1, 2, f"refused: {ERROR}")
+    queue.set_progress(pop(queue), 1, 2, f"refused: {ERROR}")
     assert "swordfish" not in shown(admin_client, "task", "t")
 
 
-def test_of_the_outbox(admin_client: Client, queue: FairQueue) -> None:
+def test_pages_of_the_outbox_hide_secrets(admin_client: Client, queue: FairQueue) -> None:
     payload = json.dumps({"args": [{"password": "swordfish"}], "order": 4711})
     tasks = json.dumps([{"task_id": "t", "user_id": "acme", "payload": payload}])
     entry = OutboxEntry.objects.create(
@@ -78,8 +71,8 @@ def test_of_the_outbox(admin_client: Client, queue: FairQueue) -> None:
     assert "4711" in text
 
 
-def test_of_the_outbox_what_is_damaged_is_not_shown(admin_client: Client, queue: FairQueue) -> None:
+def test_a_damaged_outbox_entry_is_not_shown(admin_client: Client, queue: FairQueue) -> None:
     entry = OutboxEntry.objects.create(queue="default", user_id="acme", task_id="t", tasks='[{"password": "swordfish')
-    text = admin_client.get(reverse("admin:django_fairque_outboxentry_change", args=[entry.pk])).content.decode()
+    text = read(admin_client, page_url("outboxentry_change", str(entry.pk)))
     assert "swordfish" not in text
     assert "24 bytes that are not shown" in text

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.admin.utils import quote
-from django.contrib.auth.models import Permission, User
-from django.urls import reverse
 
 from django_fairque import task
 from django_fairque.admin.pages import task_page
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.tasks import registry
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import page_url, post
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -38,20 +33,16 @@ def ended(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> Task:
 
     payload = {"args": [1], "kwargs": {"token": "s3cr3t"}}
     queue.push(Task.create("ann", 5, payload, task_id="t", name="add", max_retries=7, timeout=90))
-    lease = queue.pop("w:1")
-    assert lease is not None
-    queue.finish(lease, 1)
+    queue.finish(pop(queue, "w:1"), 1)
     return queue.get_task("t")
 
 
 def page(task_id: str = "t") -> str:
-    return reverse("admin:django_fairque_task", args=[quote(task_id)])
+    return page_url("task", task_id)
 
 
 def act(client: Client, action: str, **fields: Any) -> str:
-    answer = client.post(page(), {"action": action, **fields}, follow=True)
-    assert answer.status_code == 200
-    return answer.content.decode()
+    return str(post(client, page(), action=action, **fields).content.decode())
 
 
 def written(text: str) -> str:
@@ -60,7 +51,7 @@ def written(text: str) -> str:
     return unescape(found[1])
 
 
-def test_with_the_same_arguments(admin_client: Client, queue: FairQueue, ended: Task) -> None:
+def test_an_ended_task_runs_again_with_the_same_arguments(admin_client: Client, queue: FairQueue, ended: Task) -> None:
     assert "s3cr3t" not in admin_client.get(page()).content.decode()
     form = act(admin_client, "edit")
     assert json.loads(written(form)) == ended.payload
@@ -84,7 +75,7 @@ def test_with_the_same_arguments(admin_client: Client, queue: FairQueue, ended: 
         ('{"args": [1], "kwargs": {"other": "<b>"}}', "got an unexpected keyword argument"),
     ],
 )
-def test_arguments_that_do_not_fit(
+def test_arguments_that_do_not_fit_enqueue_nothing_and_stay_in_the_form(
     admin_client: Client, queue: FairQueue, ended: Task, payload: str, problem: str
 ) -> None:
     """Nothing is enqueued, and what was written stays in the form."""
@@ -94,12 +85,12 @@ def test_arguments_that_do_not_fit(
     assert queue.tasks("queued").items == []
 
 
-def test_other_arguments(admin_client: Client, queue: FairQueue, ended: Task) -> None:
+def test_an_ended_task_is_run_again_with_other_arguments(admin_client: Client, queue: FairQueue, ended: Task) -> None:
     act(admin_client, "run_again", payload='{"args": [2], "kwargs": {}}')
-    assert [each.payload for each in queue.tasks("queued")] == [{"args": [2], "kwargs": {}}]
+    assert [task.payload for task in queue.tasks("queued")] == [{"args": [2], "kwargs": {}}]
 
 
-def test_a_large_payload_is_not_shown(
+def test_a_large_payload_is_hidden(
     admin_client: Client, queue: FairQueue, ended: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_page, "EDITABLE_PAYLOAD_MAX_BYTES", 10)
@@ -108,17 +99,7 @@ def test_a_large_payload_is_not_shown(
     assert "<textarea" not in text
 
 
-def test_needs_the_permission(client: Client, queue: FairQueue, ended: Task) -> None:
-    user = User.objects.create_user("viewer", password="x", is_staff=True)
-    user.user_permissions.add(Permission.objects.get(codename="view_task"))
-    client.force_login(user)
-    assert "Run again" not in client.get(page()).content.decode()
-    for action in ("edit", "run_again"):
-        assert client.post(page(), {"action": action, "payload": "{}"}).status_code == 403
-    assert queue.tasks("queued").items == []
-
-
-def test_only_a_task_that_has_ended(admin_client: Client, queue: FairQueue) -> None:
+def test_a_task_that_has_not_ended_can_not_be_run_again(admin_client: Client, queue: FairQueue) -> None:
     queue.push(Task.create("ann", 3, None, task_id="t"))
     assert "Run again" not in admin_client.get(page()).content.decode()
     assert "has not ended" in act(admin_client, "edit")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.contrib.admin.utils import quote
-from django.urls import reverse
 
 from django_fairque.admin.pages.runs import critical_path, run_chart
 from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import led_to
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import led_to, page_url, read
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -28,14 +23,11 @@ def node(task_id: str, *parents: str, **options: Any) -> Task:
 
 
 def shown(client: Client, page: str = "runs", *args: str) -> str:
-    answer = client.get(reverse(f"admin:django_fairque_{page}", args=[quote(each) for each in args]))
-    assert answer.status_code == 200
-    return answer.content.decode()
+    return read(client, page_url(page, *args))
 
 
 def work(queue: FairQueue, task_id: str) -> None:
-    lease = queue.pop("w:1")
-    assert lease is not None
+    lease = pop(queue, "w:1")
     assert lease.task_id == task_id
     queue.finish(lease)
     while queue.sweep().more:
@@ -50,7 +42,7 @@ def diamond(queue: FairQueue) -> FairQueue:
     return queue
 
 
-def test_each_run_with_its_progress(admin_client: Client, diamond: FairQueue) -> None:
+def test_each_run_is_listed_with_its_progress(admin_client: Client, diamond: FairQueue) -> None:
     diamond.push(Task.create("bob", 3, None))
     diamond.push_graph([node("x")], "other")
     text = shown(admin_client)
@@ -61,12 +53,7 @@ def test_each_run_with_its_progress(admin_client: Client, diamond: FairQueue) ->
     assert "No runs among" not in text
 
 
-def test_without_runs(admin_client: Client, queue: FairQueue) -> None:
-    queue.push(Task.create("bob", 3, None))
-    assert "No runs among the newest tasks." in shown(admin_client)
-
-
-def test_a_run_over_time(admin_client: Client, diamond: FairQueue) -> None:
+def test_a_run_is_drawn_over_time_with_its_critical_path(admin_client: Client, diamond: FairQueue) -> None:
     work(diamond, "b")
     text = shown(admin_client, "run", "r")
     assert text.count('<th scope="row" class="fq-name">') == 4
@@ -78,37 +65,31 @@ def test_a_run_over_time(admin_client: Client, diamond: FairQueue) -> None:
     assert "style=" not in text.split('class="fq-run"')[1].split("</table>")[0]
 
 
-def test_a_run_that_is_not_known(admin_client: Client, queue: FairQueue) -> None:
-    url = reverse("admin:django_fairque_run", args=[quote("nothing")])
-    assert "knows no run" in led_to(admin_client, url, "runs")
-
-
-def test_hostile_ids(admin_client: Client, queue: FairQueue) -> None:
-    hostile = "<script>alert(1)</script>/?#"
-    queue.push_graph([node(hostile, name=hostile)], hostile)
-    for text in (shown(admin_client), shown(admin_client, "run", hostile)):
-        assert "<script>alert" not in text
-        assert "&lt;script&gt;alert" in text
+def test_a_queue_without_runs_and_an_unknown_run_are_told(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("bob", 3, None))
+    assert "No runs among the newest tasks." in shown(admin_client)
+    assert "knows no run" in led_to(admin_client, page_url("run", "nothing"), "runs")
 
 
 def made(task_id: str, started: float | None, ended: float | None, state: TaskState = TaskState.FINISHED) -> Node:
     return Node(task_id, "", "u", state, 0.0, started, started, ended)
 
 
-class TestCriticalPath:
-    def test_goes_back_to_the_dependency_that_ended_last(self) -> None:
-        nodes = [made("a", 0, 1), made("b", 1, 9), made("c", 1, 4), made("d", 9, 10), made("e", 1, 5)]
-        edges = (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "e"))
-        graph = DependencyGraph({each.task_id: each for each in nodes}, edges)
-        assert [each.task_id for each in critical_path(graph)] == ["a", "b", "d"]
+def test_the_critical_path_goes_back_to_the_dependency_that_ended_last() -> None:
+    nodes = [made("a", 0, 1), made("b", 1, 9), made("c", 1, 4), made("d", 9, 10), made("e", 1, 5)]
+    edges = (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "e"))
+    graph = DependencyGraph({node.task_id: node for node in nodes}, edges)
+    assert [node.task_id for node in critical_path(graph)] == ["a", "b", "d"]
 
-    def test_of_a_run_of_which_nothing_has_ended(self) -> None:
-        assert critical_path(DependencyGraph({"a": made("a", 1, None, TaskState.STARTED)})) == []
-        assert critical_path(DependencyGraph()) == []
 
-    def test_ends_although_records_are_damaged(self) -> None:
-        nodes = {each: made(each, 1, 2) for each in "ab"}
-        assert len(critical_path(DependencyGraph(nodes, (("a", "b"), ("b", "a"))))) == 2
+def test_a_run_without_an_ended_task_has_no_critical_path() -> None:
+    assert critical_path(DependencyGraph({"a": made("a", 1, None, TaskState.STARTED)})) == []
+    assert critical_path(DependencyGraph()) == []
+
+
+def test_the_critical_path_of_damaged_records_ends() -> None:
+    nodes = {name: made(name, 1, 2) for name in "ab"}
+    assert len(critical_path(DependencyGraph(nodes, (("a", "b"), ("b", "a"))))) == 2
 
 
 def test_bars_stay_inside_the_chart() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from django.urls import reverse
@@ -11,15 +10,9 @@ from django.urls import reverse
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.ids import compute_bucket
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import said
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-    from redis import Redis
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.servers import Server
+from tests.admin.page_reader import words_of
+from tests.fixture_types import Client, FairQueue, Redis, Server, Settings
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -42,10 +35,9 @@ def page(client: Client, name: str) -> str:
     return str(answer.content.decode())
 
 
-def test_the_table_says_what_lies_on_each(admin_client: Client, queue: FairQueue) -> None:
-    lease = queue.shards[3].pop("w")
-    assert lease is not None
-    rows = [said(row) for row in re.findall(r"<tr>.*?</tr>", page(admin_client, "queues"), re.DOTALL)]
+def test_the_table_has_the_figures_of_each_shard(admin_client: Client, queue: FairQueue) -> None:
+    pop(queue.shards[3])
+    rows = [words_of(row) for row in re.findall(r"<tr>.*?</tr>", page(admin_client, "queues"), re.DOTALL)]
     shards = [row for row in rows if re.match(r"default/\d", row)]
     assert [row.split() for row in shards] == [
         ["default/0", "–", "1", "0", "0", "0", "0"],
@@ -58,7 +50,7 @@ def test_the_table_says_what_lies_on_each(admin_client: Client, queue: FairQueue
 
 def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue) -> None:
     html = page(admin_client, "overview")
-    assert re.search(r"Queued\D*10\b", said(html))
+    assert re.search(r"Queued\D*10\b", words_of(html))
     users = {name for shard in queue.shards for name in shard.users().items}
     assert all(name in html for name in users), "those who wait for most, whatever shard they are on"
 
@@ -66,7 +58,7 @@ def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue)
 @pytest.mark.parametrize(
     "name", ["tasks", "users", "organizations", "workers", "dead_letters", "schedules", "dependencies"]
 )
-def test_every_page_can_be_looked_at(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_every_page_of_a_queue_with_shards_is_shown(admin_client: Client, queue: FairQueue, name: str) -> None:
     assert "user-" in page(admin_client, name) or name in (
         "organizations",
         "workers",

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from django.test import Client
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import Client, FairQueue, Settings
 
 pytestmark = pytest.mark.django_db
 
@@ -43,7 +37,7 @@ def test_pages_name_collected_files(admin_client: Client, queue: FairQueue, coll
         assert (collected / name).is_file()
 
 
-def test_what_the_files_refer_to_is_collected(collected: Path) -> None:
+def test_collected_files_refer_to_no_other_site(collected: Path) -> None:
     """Collecting fails for a stylesheet that names a file that is not there; ours names no others, and none from afar."""
     for pattern in ("admin.*.css", "admin.*.js", "charts.*.js"):
         (file,) = (collected / "django_fairque").glob(pattern)

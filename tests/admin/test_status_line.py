@@ -6,38 +6,26 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.urls import reverse
 
 from django_fairque.admin.status_line import STATUS_MAX_AGE_SECONDS, status_probe
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import said
+from tests.admin.page_reader import log_in, page_url, read, words_of
 from tests.counting import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.test import Client
-    from pytest_django import Settings
-
-    from django_fairque.engine.queue.queue import FairQueue
-    from tests.conftest import MakeServer
-    from tests.servers import Server
+from tests.fixture_types import Client, FairQueue, MakeServer, Server, Settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("each_page_reads_status")]
 
 
 def page(client: Client, name: str = "overview", **query: str) -> str:
-    answer = client.get(reverse(f"admin:django_fairque_{name}"), query)
-    assert answer.status_code == 200
-    text: str = answer.content.decode()
-    return text
+    return read(client, page_url(name, **query))
 
 
 def line(html: str) -> tuple[str, str, str]:
@@ -46,7 +34,7 @@ def line(html: str) -> tuple[str, str, str]:
         r'<section id="fq-status" class="fq-status fq-status-(\w+)" data-status="(\w+)".*?</section>', html, re.DOTALL
     )
     assert found
-    return found[2], found[1], said(found[0])
+    return found[2], found[1], words_of(found[0])
 
 
 def reported() -> str:
@@ -117,7 +105,7 @@ def is_frozen(server: Server, settings: Any) -> None:
         (is_frozen, "down", "critical", "Down No task is accepted the server can't be reached"),
     ],
 )
-def test_the_page_and_the_command_agree(
+def test_the_status_line_and_the_command_show_the_same_health(
     admin_client: Client,
     durable: Server,
     settings: Settings,
@@ -150,11 +138,9 @@ def test_every_page_shows_what_is_wrong_with_other_queues(admin_client: Client, 
     assert f'href="{reverse("admin:django_fairque_workers")}?queue=mail"' in page(admin_client)
 
 
-def test_reasons_are_for_those_who_may_see_queues(client: Client, durable: Server) -> None:
+def test_reasons_need_the_permission_to_see_queues(client: Client, durable: Server) -> None:
     get_queue().push(Task.create("u", 3, None))
-    staff = User.objects.create_user("staff", is_staff=True)
-    staff.user_permissions.add(Permission.objects.get(codename="view_schedule"))
-    client.force_login(staff)
+    log_in(client, "view_schedule")
     assert line(page(client, "schedules"))[2] == "No workers Tasks are waiting, and nothing works on them"
 
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
-from django.urls import reverse
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
-from tests.admin.page_reader import led_to, said
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import led_to, page_url, words_of
+from tests.fixture_types import Client, FairQueue
 
 pytestmark = pytest.mark.django_db
 
-URL = "admin:django_fairque_task_names"
+URL = page_url("task_names")
 
 
 def counts(attempts: int, failed: int, took: float) -> AttemptCounts:
@@ -30,17 +24,16 @@ def counts(attempts: int, failed: int, took: float) -> AttemptCounts:
 
 
 def shown(client: Client, **query: str) -> str:
-    answer = client.get(reverse(URL), query, headers={"X-Fairque-Fragment": "1"})
+    answer = client.get(URL, query, headers={"X-Fairque-Fragment": "1"})
     assert answer.status_code == 200
-    text: str = answer.content.decode()
-    return text
+    return answer.content.decode()
 
 
 def names(html: str) -> list[str]:
     return re.findall(r'<th scope="row" class="fq-name"><bdi>([^<]*)</bdi>', html)
 
 
-def test_without_attempts_it_says_so(admin_client: Client, queue: FairQueue) -> None:
+def test_a_queue_without_attempts_has_an_empty_table(admin_client: Client, queue: FairQueue) -> None:
     assert "No attempt ended in this time" in shown(admin_client)
 
 
@@ -52,10 +45,10 @@ def test_the_table_can_be_sorted(admin_client: Client, queue: FairQueue) -> None
         queue.fail(lease, "no", delay=900)
     html = shown(admin_client)
     assert names(html) == ["busy", "failing", "slow", "retried"]
-    assert "busy fails most: 9 of 90 attempts (10 %) failed." in said(html)
-    assert "busy 90 9 10 %" in said(html)
-    assert "failing 4 3 75 %" in said(html)
-    assert "retried 0 0 0 % – – 3" in said(html)
+    assert "busy fails most: 9 of 90 attempts (10 %) failed." in words_of(html)
+    assert "busy 90 9 10 %" in words_of(html)
+    assert "failing 4 3 75 %" in words_of(html)
+    assert "retried 0 0 0 % – – 3" in words_of(html)
     assert names(shown(admin_client, sort="p95", hours="24"))[0] == "slow"
     assert names(shown(admin_client, sort="share"))[0] == "failing"
     assert names(shown(admin_client, sort="failed"))[0] == "busy"
@@ -67,10 +60,10 @@ def test_the_table_can_be_sorted(admin_client: Client, queue: FairQueue) -> None
     ("query", "text"),
     [({"hours": "2"}, "hours must be 1 or 24, got 2."), ({"sort": "name"}, "can't be sorted by name.")],
 )
-def test_nothing_else_can_be_asked_for(
+def test_an_unknown_order_or_time_span_leads_to_the_default(
     admin_client: Client, queue: FairQueue, query: dict[str, str], text: str
 ) -> None:
-    assert text in led_to(admin_client, reverse(URL), "task_names", query)
+    assert text in led_to(admin_client, URL, "task_names", query)
 
 
 def test_other_names_are_named_so_and_hostile_ones_are_text(admin_client: Client, queue: FairQueue) -> None:

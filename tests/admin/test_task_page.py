@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from django.contrib.admin.utils import quote
-from django.contrib.auth.models import Permission, User
-from django.urls import reverse
 
 from django_fairque.admin.pages.task_page import attempt_bars, last_frame
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import allow, log_in, page_url, read
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
 
 def page(task_id: str) -> str:
-    return reverse("admin:django_fairque_task", args=[quote(task_id)])
+    return page_url("task", task_id)
 
 
 def push(queue: FairQueue, **options: Any) -> None:
@@ -34,8 +28,7 @@ def push(queue: FairQueue, **options: Any) -> None:
 
 
 def fail(queue: FairQueue, delay: float | None = None) -> None:
-    lease = queue.pop("w:1")
-    assert lease is not None
+    lease = pop(queue, "w:1")
     try:
         raise OSError("password=s3cr3t <b>gone</b>")  # noqa: TRY301
     except OSError as error:
@@ -44,7 +37,7 @@ def fail(queue: FairQueue, delay: float | None = None) -> None:
 
 def lead(client: Client) -> str:
     """The first part of the page, with its form."""
-    text = client.get(page("t")).content.decode()
+    text = read(client, page("t"))
     return text.split('class="fq-why"', 1)[1].split("</form>", 1)[0]
 
 
@@ -52,60 +45,76 @@ def buttons(text: str) -> list[str]:
     return re.findall(r'name="action" value="(\w+)"', text)
 
 
-def queue_paused(queue: FairQueue) -> None:
-    push(queue)
-    queue.pause()
+def fail_once(queue: FairQueue) -> None:
+    fail(queue, delay=3600)
 
 
-def user_paused(queue: FairQueue) -> None:
-    push(queue)
-    queue.user("ann").pause()
-
-
-def organization_paused(queue: FairQueue) -> None:
-    push(queue)
+def pause_organization(queue: FairQueue) -> None:
     queue.user("ann").set_organization("acme")
     queue.organization("acme").pause()
 
 
-def scheduled(queue: FairQueue) -> None:
-    push(queue, execute_after=4e9)
-
-
-def to_be_retried(queue: FairQueue) -> None:
-    push(queue)
-    fail(queue, delay=3600)
-
-
 @pytest.mark.parametrize(
-    ("arrange", "action", "permission"),
+    ("options", "arrange", "action", "permission"),
     [
-        (queue_paused, "resume_queue", "change_queue"),
-        (user_paused, "resume_user", "change_user"),
-        (organization_paused, "resume_organization", "change_user"),
-        (scheduled, "run_now", "change_task"),
-        (to_be_retried, "run_now", "change_task"),
+        ({}, lambda queue: queue.pause(), "resume_queue", "change_queue"),
+        ({}, lambda queue: queue.user("ann").pause(), "resume_user", "change_user"),
+        ({}, pause_organization, "resume_organization", "change_user"),
+        ({"execute_after": 4e9}, lambda queue: None, "run_now", "change_task"),
+        ({}, fail_once, "run_now", "change_task"),
     ],
 )
-def test_what_resolves_a_wait(
-    client: Client, queue: FairQueue, arrange: Callable[[FairQueue], None], action: str, permission: str
+def test_the_page_of_a_waiting_task_offers_an_action_that_lets_it_start(
+    client: Client,
+    queue: FairQueue,
+    options: dict[str, float],
+    arrange: Callable[[FairQueue], None],
+    action: str,
+    permission: str,
 ) -> None:
-    """The button is for those with its permission, and the task can start then."""
+    push(queue, **options)
     arrange(queue)
-    user = User.objects.create_user("someone", password="x", is_staff=True)
-    user.user_permissions.add(Permission.objects.get(codename="view_task"))
-    client.force_login(user)
+    user = log_in(client, "view_task")
     assert buttons(lead(client)) == []
     assert client.post(page("t"), {"action": action}).status_code == 403
     assert queue.pop("w:2") is None
-    user.user_permissions.add(Permission.objects.get(codename=permission, content_type__app_label="django_fairque"))
+    allow(user, permission)
     assert action in buttons(lead(client))
     assert "Why is it waiting?" in lead(client)
     assert client.post(page("t"), {"action": action}).status_code == 302
     assert queue.pop("w:2") is not None
 
 
-def test_a_failure_with_its_last_frame(admin_client: Client, queue: FairQueue) -> None:
+@pytest.mark.parametrize(
+    ("options", "arrange", "words", "actions"),
+    [
+        ({"expires_at": 2e9}, lambda queue: queue.sweep(now=2.1e9), "It expired before it was started", ["retry"]),
+        ({"timeout": 90}, pop, r"It has run for [^;]+; its limit is 1 min 30 s\.", ["cancel"]),
+        (
+            {},
+            lambda queue: queue.cancel("t", reason="<i>not needed</i>"),
+            r"(?s)Why was it canceled\?.*&lt;i&gt;not needed&lt;/i&gt;",
+            ["edit"],
+        ),
+    ],
+)
+def test_the_page_of_a_task_begins_with_its_state_and_the_next_action(
+    admin_client: Client,
+    queue: FairQueue,
+    options: dict[str, float],
+    arrange: Callable[[FairQueue], object],
+    words: str,
+    actions: list[str],
+) -> None:
+    push(queue, **options)
+    arrange(queue)
+    text = lead(admin_client)
+    assert re.search(words, text)
+    assert "Why is it waiting?" not in text
+    assert buttons(text) == actions
+
+
+def test_the_page_of_a_failed_task_shows_its_last_frame(admin_client: Client, queue: FairQueue) -> None:
     push(queue)
     fail(queue)
     text = lead(admin_client)
@@ -118,32 +127,7 @@ def test_a_failure_with_its_last_frame(admin_client: Client, queue: FairQueue) -
     assert buttons(text) == ["retry"]
 
 
-def test_an_expired_task_can_be_retried(admin_client: Client, queue: FairQueue) -> None:
-    push(queue, expires_at=2e9)
-    queue.sweep(now=2.1e9)
-    text = lead(admin_client)
-    assert "It expired before it was started" in text
-    assert buttons(text) == ["retry"]
-
-
-def test_a_running_task_with_its_limit(admin_client: Client, queue: FairQueue) -> None:
-    push(queue, timeout=90)
-    queue.pop("w:1")
-    text = lead(admin_client)
-    assert re.search(r"It has run for [^;]+; its limit is 1 min 30 s\.", text)
-    assert "Why is it waiting?" not in text
-    assert buttons(text) == ["cancel"]
-
-
-def test_a_canceled_task_with_the_reason(admin_client: Client, queue: FairQueue) -> None:
-    push(queue)
-    queue.cancel("t", reason="<i>not needed</i>")
-    text = lead(admin_client)
-    assert "Why was it canceled?" in text
-    assert "&lt;i&gt;not needed&lt;/i&gt;" in text
-
-
-def test_one_bar_for_each_attempt(admin_client: Client, queue: FairQueue) -> None:
+def test_each_attempt_has_a_bar(admin_client: Client, queue: FairQueue) -> None:
     push(queue, max_retries=3)
     fail(queue, delay=3600)
     queue.run_now("t")
@@ -155,22 +139,15 @@ def test_one_bar_for_each_attempt(admin_client: Client, queue: FairQueue) -> Non
         assert attempt.ready_at <= attempt.started_at <= attempt.at
     assert second.started_at is not None
     assert second.started_at >= first.at
-    text = admin_client.get(page("t")).content.decode()
+    text = read(admin_client, page("t"))
     bars = re.findall(r'<tr><th scope="row">(.*?)</th><td class="fq-bar-cell"><svg', text)
     assert bars == ["failed", "failed", "scheduled"]
     assert "style=" not in text.split('class="fq-attempt-bars"')[1].split("</table>")[0]
 
 
-def test_lengths_of_bars() -> None:
-    task = Task.create("ann", 3, None).model_copy(
-        update={
-            "created_at": 100.0,
-            "state": TaskState.FINISHED,
-            "ready_at": 170.0,
-            "started_at": 180.0,
-            "ended_at": 185.0,
-        }
-    )
+def test_bars_of_attempts_are_as_long_as_their_parts() -> None:
+    times = {"created_at": 100.0, "ready_at": 170.0, "started_at": 180.0, "ended_at": 185.0}
+    task = Task.create("ann", 3, None).model_copy(update={"state": TaskState.FINISHED, **times})
     attempts = [
         Attempt(131.0, "failed", "w", ready_at=110.0, started_at=130.0),
         Attempt(131.0, "poisoned", "w", ready_at=110.0, started_at=130.0),
@@ -197,14 +174,13 @@ def test_the_last_frame_of_a_traceback(traceback: str, frame: str) -> None:
 
 def record_lines(queue: FairQueue, *texts: str) -> None:
     push(queue)
-    lease = queue.pop("w:1")
-    assert lease is not None
+    lease = pop(queue, "w:1")
     queue.logs.record(lease, [LogLine(1_800_000_000.25, "WARNING", "shop.mail", text) for text in texts], 7)
 
 
 def test_log_lines_are_shown_without_secrets_and_as_text(admin_client: Client, queue: FairQueue) -> None:
     record_lines(queue, "password=s3cr3t for ann", "<script>alert(1)</script> \x1b[31m \u202e")
-    text = admin_client.get(page("t")).content.decode()
+    text = read(admin_client, page("t"))
     assert "Attempt 1: 2 lines" in text
     assert "7 lines before these were not kept." in text
     assert "250000" in text, "lines of one second have an order"
@@ -216,14 +192,12 @@ def test_log_lines_are_shown_without_secrets_and_as_text(admin_client: Client, q
 
 def test_log_lines_need_a_permission(client: Client, queue: FairQueue) -> None:
     record_lines(queue, "only for some")
-    user = User.objects.create_user("viewer", is_staff=True)
-    user.user_permissions.add(Permission.objects.get(codename="view_task"))
-    client.force_login(user)
-    assert "only for some" not in client.get(page("t")).content.decode()
-    user.user_permissions.add(Permission.objects.get(codename="view_tasklog"))
-    assert "only for some" in client.get(page("t")).content.decode()
+    user = log_in(client, "view_task")
+    assert "only for some" not in read(client, page("t"))
+    allow(user, "view_tasklog")
+    assert "only for some" in read(client, page("t"))
 
 
 def test_a_task_without_log_lines_has_no_heading_for_them(admin_client: Client, queue: FairQueue) -> None:
     push(queue)
-    assert "fq-log" not in admin_client.get(page("t")).content.decode()
+    assert "fq-log" not in read(admin_client, page("t"))

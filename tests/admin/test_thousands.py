@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from django.urls import reverse
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import said
-
-if TYPE_CHECKING:
-    from django.test import Client
-
-    from django_fairque.engine.queue.queue import FairQueue
+from tests.admin.page_reader import words_of
+from tests.fixture_types import Client, FairQueue
 
 pytestmark = pytest.mark.django_db
 
@@ -49,25 +44,25 @@ def full(queue: FairQueue) -> FairQueue:
         ("dependencies", {"task": "parent"}, "and 1,034 more"),
     ],
 )
-def test_pages_separate_thousands(
+def test_thousands_are_separated(
     admin_client: Client, full: FairQueue, page: str, query: dict[str, str], found: str
 ) -> None:
     answer = admin_client.get(reverse(f"admin:django_fairque_{page}"), query)
-    text = said(answer.content.decode())
+    text = words_of(answer.content.decode())
     assert found in text
     assert re.findall(rf"(?<![\w-]){COUNT}(?![\w-])", text) == []
 
 
 def test_a_tasks_page_separates_thousands(admin_client: Client, full: FairQueue) -> None:
     url = reverse("admin:django_fairque_task", args=["parent"])
-    assert re.search(r"and 1,\d\d\d more", said(admin_client.get(url).content.decode()))
-    question = said(admin_client.post(url, {"action": "cancel"}).content.decode())
+    assert re.search(r"and 1,\d\d\d more", words_of(admin_client.get(url).content.decode()))
+    question = words_of(admin_client.post(url, {"action": "cancel"}).content.decode())
     assert "parent is canceled, and 1,234 tasks that depend on it." in question
 
 
 def test_questions_and_messages_separate_thousands(admin_client: Client, full: FairQueue) -> None:
     url = reverse("admin:django_fairque_users") + "?user=big"
-    question = said(admin_client.post(url, {"action": "purge", "user": "big"}).content.decode())
+    question = words_of(admin_client.post(url, {"action": "purge", "user": "big"}).content.decode())
     assert "All 3,702 tasks that user big has waiting will be canceled." in question
     done = admin_client.post(url, {"action": "purge", "user": "big", "confirm": "yes"}, follow=True)
-    assert "3,702 tasks of user big were canceled." in said(done.content.decode())
+    assert "3,702 tasks of user big were canceled." in words_of(done.content.decode())
