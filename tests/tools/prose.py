@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 GENERATED = "async_queue.py"
 UNCLEAR_START = re.compile(r"(?:^|[.:;] )(?:What|How|Of|As|Those|It|They|Who|Whoever)\b")
+UNCLEAR_NAME = re.compile(
+    r"(?:it|they|those|these|what|who(?:m|ever)?|how|so|nor|and|or|but|of|ones|others|one (?:that|which|of))\b"
+)
 UNCLEAR_CLAUSE = re.compile(r"\b(?:of|with|by|for|on|to) (?:what|who)\b", re.IGNORECASE)
 LUA_CONTRACT = re.compile(r"(?:KEYS|ARGV|REPLY|COST|include)\b")
 """Lines of a script's header that are a table, which other tests read."""
@@ -92,6 +95,11 @@ def names_of_tests() -> Iterator[Piece]:
 def is_unclear(text: str) -> bool:
     """Return whether a text has a sentence without a noun as its subject, or a clause with a bare "what" or "who"."""
     return bool(UNCLEAR_START.search(text) or UNCLEAR_CLAUSE.search(text))
+
+
+def is_unclear_name(name: str) -> bool:
+    """Return whether the name of a test, as words, begins without a subject or has fewer than three words."""
+    return bool(UNCLEAR_NAME.match(name)) or len(name.split()) < 3
 
 
 def draw(seed: int, count: int) -> list[Piece]:
