@@ -178,7 +178,7 @@ FORBIDDEN_IN_LUA = {
 
 
 ALLOWED_IN_LUA = {"local reply = redis.pcall(command, key, ...)"}
-"""One call on one key, whose error is looked at in the next line: ``attempt`` in ``lib/base.lua``."""
+"""One call on one key, whose error is looked at in the next line: ``attempt`` in ``lib/calls.lua``."""
 
 
 def forbidden_lua(package: Path) -> list[str]:

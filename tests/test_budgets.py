@@ -16,7 +16,7 @@ BUDGETS = {
     "monitoring, web, integrations": 2_120,
     "backends, testing, checks, embedded": 3_100,
     "package root": 830,
-    "Lua": 4_420,
+    "Lua": 4_400,
 }
 TESTS_BUDGET = 55_850
 ADVICE = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import source_rules
+from tests.tools.lua_names import misused_lua_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ RULES = [
     source_rules.swallowed_exceptions,
     source_rules.unsorted_exports,
     source_rules.forbidden_lua,
+    misused_lua_names,
 ]
 
 
@@ -177,6 +179,36 @@ class TestTheRulesThemselves:
         self.write(package, "engine/lua/commands/pop.lua", f"--[[ two\nlines ]]\n{line}")
         (complaint,) = source_rules.forbidden_lua(package)
         assert "pop.lua:3:" in complaint
+
+    LIBRARIES = (
+        ("lib/clock.lua", "local clock = {}\nlocal own = 1\nfunction clock.read() return own end"),
+        (
+            "lib/ring.lua",
+            "-- include clock\nlocal ring = { SIZE = 1 }\nfunction ring.join(user) return clock.read(), user end",
+        ),
+    )
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("return ring.join()", "1: ring is neither a local nor an included library"),
+            ("-- include clock\nreturn own", "2: own is neither a local nor an included library"),
+            ("-- include ring\nreturn ring.leave()", "2: ring has no member leave"),
+            ("-- include ring\nring.join = nil", "2: ring.join is set by another file"),
+            ("-- include ring\nreturn 1", " ring is included and not used"),
+            (
+                "-- include ring\nlocal function f(ring) return ring.x end\nring.join(f)",
+                "2: a local hides the library ring",
+            ),
+        ],
+    )
+    def test_misused_names_of_lua_are_found(self, package: Path, text: str, complaint: str) -> None:
+        for name, library in self.LIBRARIES:
+            self.write(package, f"engine/lua/{name}", library)
+        self.write(package, "engine/lua/commands/pop.lua", "-- include clock ring\nreturn ring.join(ring.SIZE)")
+        assert misused_lua_names(package) == []
+        self.write(package, "engine/lua/commands/pop.lua", text)
+        assert misused_lua_names(package) == [f"pop.lua:{complaint}"]
 
     def test_allowed_lua_is_not_reported(self, package: Path) -> None:
         comments = "#!lua\n-- no cjson, no redis.pcall\n--[==[ nor\nredis.call('KEYS') ]==]\n"

@@ -231,7 +231,7 @@ def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]
 
 
 def attempt(line: bytes) -> Attempt:
-    """One entry of a history list (`remember` in lua/lib/base.lua packs it)."""
+    """One entry of a history list (`history.add` in lua/lib/history.lua packs it)."""
     at, kind, worker, error, trace, *run = (text.decode("utf-8", "replace") for text in unpack(line))
     return Attempt(int(at) / 1_000_000, kind, worker, error, trace, *(int(moment) / 1_000_000 for moment in run[:2]))
 

@@ -418,7 +418,7 @@ def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
 
 
 def _is_served(record: Mapping[bytes, bytes], ready: int, running: int) -> bool:
-    """Apply the rule of ``can_be_served`` in lua/lib/ring.lua."""
+    """Apply the rule of ``ring.can_be_served`` in lua/lib/ring.lua."""
     cap = record.get(b"cap")
     capped = cap is not None and running >= number(cap)
     return ready > 0 and b"paused" not in record and b"held" not in record and not capped

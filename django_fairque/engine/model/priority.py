@@ -59,7 +59,7 @@ class Priority(IntEnum):
 
 
 SCORE_PER_PRIORITY = 1e15
-"""The range of scores of one priority in a user's queue; equal to ``BAND`` in lua/lib/base.lua."""
+"""The range of scores of one priority in a user's queue; equal to ``BAND`` in lua/lib/queues.lua."""
 
 _MEMBERS = tuple(Priority)
 

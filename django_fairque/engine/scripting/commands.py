@@ -19,7 +19,7 @@ from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 
 ORGANIZATION_PREFIX = b"\xff"
-"""The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organization.lua``)."""
+"""The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organizations.lua``)."""
 
 
 class Keys:
@@ -128,7 +128,7 @@ REPLICATED_SCRIPTS = ("push", "deliver")
 """Scripts that accept tasks. Replicas may have to confirm their writes."""
 
 NEVER_MICROSECONDS = 9_000_000_000_000_000
-"""A moment that is never reached, in microseconds (``NEVER`` in lua/lib/base.lua)."""
+"""A moment that is never reached, in microseconds (``NEVER`` in lua/lib/clock.lua)."""
 
 
 @dataclass

@@ -1,10 +1,13 @@
-"""The Lua commands: read once from ``lua/commands/``, with the contract from each header, and with the includes
-inserted.
+"""The Lua commands: read once from ``lua/commands/``, with the contract from each header, and with the libraries that
+they include.
 
 A command's file starts with ``#!lua`` and a comment that is its contract. Two of its lines are read here::
 
     -- KEYS    base reply          the keys that it uses (`BASE_KEYS` for ``base``)
-    -- include base user task      files of lua/lib/ to put before the body, in this order
+    -- include clock ring users    files of lua/lib/: the libraries whose tables it uses
+
+A library's file defines one table with the name of the file, and includes other libraries in the same way. Its locals are
+its own.
 
 A call sends only the first of the `BASE_KEYS`, and the command derives the others from it. A call to a cluster sends
 all.
@@ -30,16 +33,17 @@ from django_fairque.engine.model.ids import split_names
 
 _FRAME = """#!lua name={name}
 local KEYS, ARGV, P, K
+{first_argument}
 local frame, each_call = {{ calls = 0, seen = 0, since = 0, {format} }}, nil
 do
 
-local path, marks = {{}}, {{}} -- what is run at each call of the commands written here; how much of it, outside of each branch
-function each_call(init) path[#path + 1] = init end
-function frame.enter() marks[#marks + 1] = #path end
-function frame.leave()
-  while #path > marks[#marks] do path[#path] = nil end
-  marks[#marks] = nil
+local inits = {{}} -- by library: the functions that run at each call of a command which includes it
+local own_inits -- of the library that is being defined
+function frame.library(name)
+  own_inits = {{}}
+  inits[name] = own_inits
 end
+function each_call(init) own_inits[#own_inits + 1] = init end
 
 -- The keys that a call does not send, until a call is for another shard. The first one is named last: if it is right, all are.
 function frame.name_keys()
@@ -48,16 +52,19 @@ function frame.name_keys()
   for i = #names, 1, -1 do K[names[i]] = K.prefix .. names[i] end
 end
 
-function frame.command(name, flags, read_keys, main)
-  local inits, named = {{}}, {{}} -- a table of keys for each: none sees another's
-  for i = 1, #path do inits[i] = path[i] end
+function frame.command(name, flags, libraries, read_keys, main)
+  local path, named = {{}}, {{}} -- a table of keys for each: none sees another's
+  for i = 1, #libraries do
+    local some = inits[libraries[i]]
+    for n = 1, #some do path[#path + 1] = some[n] end
+  end
   redis.register_function{{
     function_name = name,
     callback = function(keys, args)
       KEYS, ARGV, K = keys, args, named
       frame.calls = frame.calls + 1
       read_keys()
-      for i = 1, #inits do inits[i]() end
+      for i = 1, #path do path[i]() end
       return main()
     end,
     flags = flags,
@@ -75,7 +82,8 @@ redis.register_function{{
 }}
 
 end
-{tree}
+{libraries}
+{commands}
 """
 
 IDLE_FUNCTION = "{name}_idle"
@@ -84,7 +92,9 @@ compares with the last call. A test gives it the time, in seconds since the epoc
 
 _FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSIONS[FORMAT]!r}"
 
-_COMMAND = """frame.command({name!r}, {{ {flags} }}, function()
+_FIRST_ARGUMENT = "local FIRST_ARG = 3 -- the command's own arguments begin here"
+
+_COMMAND = """frame.command({name!r}, {{ {flags} }}, {{ {libraries} }}, function()
   {read_keys}
 end, function()
 {body}
@@ -93,42 +103,44 @@ end)"""
 
 @dataclass(frozen=True)
 class Command:
-    """A command that becomes a function: its name and flags, the Lua code that names its keys, its own code, and its
-    includes.
+    """A command that becomes a function: its name and flags, the Lua code that names its keys, its own code, and the
+    libraries that it needs, each behind those that it includes.
     """
 
     name: str
     flags: Sequence[str]
     read_keys: str
     body: str
-    includes: Sequence[str]
+    libraries: Sequence[str]
 
     def build_registration(self) -> str:
         """Return the Lua code that registers the function."""
-        flags = ", ".join(map(repr, self.flags))
-        return _COMMAND.format(name=self.name, flags=flags, read_keys=self.read_keys, body=self.body)
+        return _COMMAND.format(
+            name=self.name,
+            flags=_lua_list(self.flags),
+            libraries=_lua_list(self.libraries),
+            read_keys=self.read_keys,
+            body=self.body,
+        )
 
 
-def assemble(name: str, commands: Sequence[Command], includes: Mapping[str, str]) -> str:
-    """Return the library's source. ``includes`` are the texts of the includes by name."""
-    tree = "\n".join(_lines(commands, 0, includes))
-    names = {"name": name, "idle": IDLE_FUNCTION.format(name=name)}
-    return _FRAME.format(format=_FORMAT, tree=tree, base_keys=_lua_list(BASE_KEYS), cut=len(BASE_KEYS[0]) + 1, **names)
+def assemble(name: str, commands: Sequence[Command], libraries: Mapping[str, str]) -> str:
+    """Return the source of all commands. ``libraries`` are the texts by name, each behind those that it includes."""
+    return _FRAME.format(
+        name=name,
+        idle=IDLE_FUNCTION.format(name=name),
+        format=_FORMAT,
+        first_argument=_FIRST_ARGUMENT,
+        base_keys=_lua_list(BASE_KEYS),
+        cut=len(BASE_KEYS[0]) + 1,
+        libraries="\n".join(f"frame.library({name!r})\n{_define(name, text)}" for name, text in libraries.items()),
+        commands="\n".join(command.build_registration() for command in commands),
+    )
 
 
-def _lines(commands: Sequence[Command], depth: int, includes: Mapping[str, str]) -> Iterator[str]:
-    """Yield the commands that need no more than ``depth`` includes, then each next include and the commands that need it."""
-    deeper: dict[str, list[Command]] = {}
-    for command in commands:
-        if len(command.includes) == depth:
-            yield command.build_registration()
-        else:
-            deeper.setdefault(command.includes[depth], []).append(command)
-    for name, some in deeper.items():
-        yield "do frame.enter()"
-        yield includes[name]
-        yield from _lines(some, depth + 1, includes)
-        yield "frame.leave() end"
+def _define(library: str, text: str) -> str:
+    """Return the Lua code that defines a library's table. The other locals of its text stay hidden."""
+    return f"local {library} = (function()\n{text}return {library}\nend)()"
 
 
 BASE_KEYS = split_names("""
@@ -142,6 +154,7 @@ _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEY
 
 _AS_SCRIPT = """{shebang}
 local frame = {{ {format} }}
+{first_argument}
 local K = {{}}
 {read_keys}
 local function each_call(init) init() end
@@ -183,8 +196,8 @@ def load(name: str) -> Script:
 def functions() -> str:
     """The library of all commands, as ``FUNCTION LOAD`` takes it."""
     commands = [replace(command, name=load(name).function) for name, (command, _, _) in _files().items()]
-    includes = {name: _lib(name) for command in commands for name in command.includes}
-    return assemble(library_name(), commands, includes)
+    libraries = {name: _read_library(name) for command in commands for name in command.libraries}
+    return assemble(library_name(), commands, libraries)
 
 
 def library_name() -> str:
@@ -219,20 +232,30 @@ def _read(name: str) -> tuple[Command, tuple[str, ...], str]:
     if sent != keys:
         derived = f"; for _, name in ipairs({{ {_lua_list(BASE_KEYS)} }}) do K[name] = P .. name end"
         read_keys = f"if K[{keys[0]!r}] ~= KEYS[1] then frame.name_keys() end; {named}P = K.prefix"
-    command = Command(name, flags, read_keys, body, _words("include", text))
-    libraries = "\n".join(map(_lib, command.includes))
+    command = Command(name, flags, read_keys, body, _needed(text))
     source = _AS_SCRIPT.format(
         shebang=shebang,
         format=_FORMAT,
+        first_argument=_FIRST_ARGUMENT,
         read_keys=f"{named}local {prefix}{derived}",
-        libraries=libraries,
+        libraries="\n".join(_define(library, _read_library(library)) for library in command.libraries),
         body=body,
     )
     return command, keys, source
 
 
+def _needed(text: str) -> tuple[str, ...]:
+    """Return the libraries that a file needs, each behind those that it includes."""
+    return tuple(dict.fromkeys(name for library in _words("include", text) for name in _with_includes(library)))
+
+
 @cache
-def _lib(name: str) -> str:
+def _with_includes(library: str) -> tuple[str, ...]:
+    return (*_needed(_read_library(library)), library)
+
+
+@cache
+def _read_library(name: str) -> str:
     return (_ROOT / "lib" / f"{name}.lua").read_text(encoding="utf-8")
 
 

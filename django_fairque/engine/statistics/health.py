@@ -25,7 +25,7 @@ from django_fairque.engine.transport import server_checks as checks
 
 AlertKind = Literal["at_risk", "violated", "promoted", "died", "given_back", "emptied", "went_back"]
 MAX_ALERTS = 10_000
-"""The largest number of alerts that are kept (lua/lib/base.lua)."""
+"""The largest number of alerts that are kept (lua/lib/alerts.lua)."""
 
 
 @dataclass(frozen=True)

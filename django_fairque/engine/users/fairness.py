@@ -41,7 +41,7 @@ FIRST_RUN_SECONDS = 0.1
 """The expected run time before a task has ended (``FIRST_COST`` in lua/lib/ring.lua)."""
 MILLIONTHS = 1e6
 SCORE_EPOCH_SECONDS = 1_735_689_600
-"""2025-01-01, from which scores count (``EPOCH`` in lua/lib/base.lua)."""
+"""2025-01-01, from which scores count (``EPOCH`` in lua/lib/clock.lua)."""
 
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
 _USER_FIELDS = (

@@ -190,7 +190,7 @@ def test_a_failed_call_leaves_no_state_to_the_next(client: Redis, redis: Redis) 
 
 @pytest.mark.parametrize("number", [-5, 10**7, 10**15 + 10**7, 2**53 - 1, -(2**53) + 1])
 def test_a_whole_number_that_a_command_is_passed_stays_whole(redis: Redis, number: int) -> None:
-    """Before Redis 7.4 only one with less than eight zeros at its end: `argument` in base.lua makes a text of the others."""
+    """Before Redis 7.4 only one with less than eight zeros at its end: `argument` in numbers.lua makes a text of the others."""
     assert redis.eval("return redis.call('ECHO', tonumber(ARGV[1]))", 0, number) == str(number).encode()
 
 

@@ -1,4 +1,4 @@
-"""Commands as one library: each sees what it includes, and nothing of the others."""
+"""Libraries are one table each: a command sees the tables, and none of the libraries' own names."""
 
 from __future__ import annotations
 
@@ -8,46 +8,64 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.scripts import Command, assemble
 
-INCLUDES = {
-    "all": "local calls = 0\neach_call(function() calls = calls + 1 end)",
-    "some": "local here = 0\neach_call(function() here = here + 1 end)",
-    "others": "local here = 100\neach_call(function() here = here + 1 end)",
+LIBRARIES = {
+    "total": """local total = {}
+local hidden = 0
+each_call(function()
+  hidden = hidden + 1
+  total.calls = hidden
+end)
+""",
+    "some": """local some = {}
+local hidden = 100
+each_call(function()
+  hidden = hidden + 1
+  some.sum = hidden + total.calls
+end)
+""",
 }
 
 
-def command(name: str, body: str, *includes: str) -> Command:
-    return Command(name, ["no-writes"], f"K['{name}'] = KEYS[1]; P = string.sub(KEYS[1], 1, 1)", body, includes)
+def command(name: str, body: str, *libraries: str) -> Command:
+    return Command(name, ["no-writes"], f"K['{name}'] = KEYS[1]; P = string.sub(KEYS[1], 1, 1)", body, libraries)
 
 
 @pytest.fixture
 def loaded(redis: Redis) -> Iterator[Redis]:
     commands = [
-        command("one", "return { calls, here, K.one }", "all", "some"),
-        command("two", "return { calls, here, K.two }", "all", "others"),
-        command("plain", "return { calls, P, K.one or 'none' }", "all"),
-        command("late", "return { calls, here }", "all", "some"),
-        command("alone", "return KEYS"),
-        command("wrong", "return here", "all"),
+        command("one", "return { total.calls, some.sum, K.one }", "total", "some"),
+        command("plain", "return { total.calls, P, K.one or 'none' }", "total"),
+        command("alone", "return { KEYS[1], ARGV[FIRST_ARG] }"),
+        command("wrong", "return hidden", "total"),
     ]
-    redis.function_load(assemble("tests", commands, INCLUDES), replace=True)
+    redis.function_load(assemble("tests", commands, LIBRARIES), replace=True)
     yield redis
     redis.function_delete("tests")
 
 
-def test_an_included_lua_file_is_loaded_once_and_run_only_for_its_users(loaded: Redis) -> None:
-    def call(name: str) -> object:
-        return loaded.fcall(name, 1, "key")
-
-    assert call("one") == [1, 1, b"key"]
-    assert call("two") == [2, 101, b"key"]
-    assert call("late") == [3, 2]
-    assert call("plain") == [4, b"k", b"none"]
-    assert call("alone") == [b"key"]
-    assert call("one") == [5, 3, b"key"]
+def test_a_library_is_loaded_once_and_runs_at_each_call_of_its_users(loaded: Redis) -> None:
+    assert loaded.fcall("one", 1, "key") == [1, 102, b"key"]
+    assert loaded.fcall("plain", 1, "key") == [2, b"k", b"none"]
+    assert loaded.fcall("alone", 1, "key", "now", "options", "first") == [b"key", b"first"]
+    assert loaded.fcall("one", 1, "key") == [3, 105, b"key"]
 
 
-def test_a_local_function_of_a_lua_file_is_hidden_from_others(loaded: Redis) -> None:
-    with pytest.raises(ResponseError, match="here"):
+def test_a_local_of_a_library_is_hidden_from_commands(loaded: Redis) -> None:
+    with pytest.raises(ResponseError, match="hidden"):
         loaded.fcall("wrong", 1, "key")
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_libraries_are_defined_behind_those_that_they_include(name: str) -> None:
+    libraries = scripts._files()[name][0].libraries
+    for at, library in enumerate(libraries):
+        assert set(scripts._words("include", scripts._read_library(library))) <= set(libraries[:at])
+
+
+@pytest.mark.parametrize("name", [name for name in scripts.names() if name != "convert_format"])
+def test_each_command_reads_the_counters_and_the_time(name: str) -> None:
+    """So it refuses data of another format, and notices that the server's clock was set."""
+    assert "clock" in scripts._files()[name][0].libraries

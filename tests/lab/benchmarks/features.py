@@ -61,13 +61,17 @@ LEFT_OUT: dict[str, list[tuple[str, str, str]]] = {
     ],
     "limits of users": [
         ("engine/lua/lib/ring.lua", "one.paused or one.held) and (not one.cap or one.run < one.cap)", "one.paused)"),
-        ("engine/lua/lib/user.lua", "expected_cost(user)\n  rate.forget_step(user)", "expected_cost(user)"),
-        ("engine/lua/lib/user.lua", "if user.gap then -- a token bucket", "if false then -- a token bucket"),
-        ("engine/lua/lib/user.lua", "    rate.give_token_back(user, task.started or now)\n", ""),
-        ("engine/lua/lib/push_decide.lua", "local limit = user.backlog or (max_backlog > 0 and max_backlog)", "local limit"),
+        ("engine/lua/lib/charges.lua", "expected_cost(user)\n  rate.forget_step(user)", "expected_cost(user)"),
+        ("engine/lua/lib/charges.lua", "if user.gap then -- a token bucket", "if false then -- a token bucket"),
+        ("engine/lua/lib/charges.lua", "    rate.give_token_back(user, task.started or now)\n", ""),
         (
             "engine/lua/lib/push_decide.lua",
-            "local most_bytes = user.max_bytes or (max_backlog_bytes > 0 and max_backlog_bytes)",
+            "local limit = user.backlog or (options.max_backlog > 0 and options.max_backlog)",
+            "local limit",
+        ),
+        (
+            "engine/lua/lib/push_decide.lua",
+            "local most_bytes = user.max_bytes or (options.max_backlog_bytes > 0 and options.max_backlog_bytes)",
             "local most_bytes",
         ),
     ],

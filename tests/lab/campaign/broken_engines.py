@@ -29,9 +29,11 @@ BREAKS = {
     "without a fence": Change(
         "commands/settle.lua", "task.state == 'started' and task.token_text == token_text", "task.state == 'started'"
     ),
-    "without a lease": Change("lib/fetch.lua", "    zadd(K['state:started'], lease_end, task.id)\n", ""),
-    "forgets dependents": Change("lib/dependents.lua", "      release(task)\n", ""),
-    "forgets a task": Change("lib/task.lua", "    zadd(normal_key(user.name), place_of(task), task.id)\n", ""),
+    "without a lease": Change("lib/fetch.lua", "    writes.zadd(K['state:started'], lease_end, task.id)\n", ""),
+    "forgets dependents": Change("lib/dependents.lua", "      dependents.release(task)\n", ""),
+    "forgets a task": Change(
+        "lib/moves.lua", "    writes.zadd(keys.normal(user.name), queues.score(task), task.id)\n", ""
+    ),
 }
 
 
@@ -66,5 +68,6 @@ def used(lua: Path) -> Iterator[None]:
 
 def _forget_texts() -> None:
     """Let the next call read the files of the engine again."""
-    for cached in (scripts.load, scripts.functions, scripts._version, scripts._files, scripts._lib):
+    texts = scripts._files, scripts._with_includes, scripts._read_library
+    for cached in (scripts.load, scripts.functions, scripts._version, *texts):
         cached.cache_clear()

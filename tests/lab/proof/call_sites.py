@@ -53,7 +53,7 @@ class Injected(Exception):  # noqa: N818 - nothing is wrong: it was asked for
 
 @dataclass(frozen=True)
 class Numbered:
-    """One command's script with its calls numbered, and where each stands: ``lib/base.lua:41``; ``…:41#2`` the second."""
+    """One command's script with its calls numbered, and where each stands: ``lib/clock.lua:41``; ``…:41#2`` the second."""
 
     name: str
     source: str

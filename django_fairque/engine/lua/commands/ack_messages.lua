@@ -5,7 +5,7 @@
 -- ARGV    options, n (0..1000), then n × (field, body)
 -- REPLY   how many were forgotten
 -- COST    2 commands each
--- include heads base
+-- include clock
 local removed = 0
 for i = 1, tonumber(ARGV[FIRST_ARG]) do
   local field, body = ARGV[FIRST_ARG + 2 * i - 1], ARGV[FIRST_ARG + 2 * i]

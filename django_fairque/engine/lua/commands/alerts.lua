@@ -6,9 +6,9 @@
 -- REPLY   packed alerts, the oldest first: moment (us), kind (at_risk violated promoted died), task, user, name, priority,
 --         detail (the deadline to start in us; of a promotion the priority before; of a death the reason)
 -- COST    6 commands
--- include heads base
+-- include lists clock
 local stored = redis.call('GET', K.reply)
-if stored then return unpack_list(stored) end
+if stored then return lists.unpack(stored) end
 local found = redis.call('LPOP', K.alerts, tonumber(ARGV[FIRST_ARG])) or {}
-if #found > 0 then redis.call('SET', K.reply, pack(found), 'PX', 120000) end
+if #found > 0 then redis.call('SET', K.reply, lists.pack(found), 'PX', 120000) end
 return found

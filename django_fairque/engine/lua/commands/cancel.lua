@@ -5,14 +5,14 @@
 -- ARGV    options, reason, n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before
 -- COST    9 commands a task
--- include heads base ring organization recent_usage user bounds task dependents removal
+-- include keys options clock replies slot statistics ring users saving task_record moves dependents removal
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
 for i = 1, size do
   local id = ARGV[FIRST_ARG + 1 + i]
-  local task = read_task(id)
+  local task = task_record.read(id)
   if not task then
     codes[i] = 0
   elseif seen[id] or task.state == 'finished' or task.state == 'failed' or task.state == 'canceled' then
@@ -20,19 +20,19 @@ for i = 1, size do
   else
     seen[id] = true
     codes[i] = 1
-    task.owner = load_user(task.user)
-    touch_moves(task)
-    if task.state == 'started' then touch(revoked_key(task.worker)) end
+    task.owner = users.load(task.user)
+    moves.touch(task)
+    if task.state == 'started' then slot.touch(keys.revoked(task.worker)) end
     tasks[#tasks + 1] = task
   end
 end
-if #tasks > 0 then touch_minute() end
-touch_all()
-for _, task in ipairs(tasks) do cancel(task, reason) end
-commit()
-resolve(sweep_limit)
-wake_if(ring_grew)
+if #tasks > 0 then statistics.touch_minute() end
+slot.touch_all()
+for _, task in ipairs(tasks) do removal.cancel(task, reason) end
+saving.commit()
+dependents.resolve(options.sweep_limit)
+ring.wake_if(ring.has_grown)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
-flush_stats()
+redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
+statistics.flush()
 return reply

@@ -8,7 +8,6 @@
 -- REPLY   the format before, how many workers live, how many tasks the other format can't express (if any: nothing is changed), and
 --         the workers' ids
 -- COST    6 commands, and 4 for each user that can be served; on the way back 1 for each waiting task
--- include heads
 local wanted, version = tonumber(ARGV[3]), ARGV[4]
 local FIRST_FORMAT, NEVER = 1, 9e15
 local stats = redis.call('HMGET', K.stats, 'format', 'clock')

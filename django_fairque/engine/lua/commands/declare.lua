@@ -11,7 +11,7 @@
 --         version, else how long the worker counts as running (us)
 -- REPLY   the number of the version that counts ('0': none does), this version
 -- COST    6 commands, 2 more for a new version, and 1 for a version that does not count
--- include heads base
+-- include numbers calls clock
 local CURRENT = '' -- the field that names the version that counts, and its number
 local KEPT_VERSIONS, KEPT_FOR, SEEN_EVERY, RESTART = 50, 30 * 86400e6, 3600e6, 3e6
 local action, version, worker, amount = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], tonumber(ARGV[FIRST_ARG + 3])
@@ -21,10 +21,10 @@ local current_number, current = string.match(found[1] or '', '^(%d+) (.*)$')
 current_number = tonumber(current_number or 0)
 if action == 'note' then
   if amount > current_number then
-    redis.call('HSET', versions, CURRENT, exact(amount) .. ' ' .. version)
+    redis.call('HSET', versions, CURRENT, numbers.exact(amount) .. ' ' .. version)
     current_number, current = amount, version
   end
-  return { exact(current_number), current or '' }
+  return { numbers.exact(current_number), current or '' }
 end
 local number_of, seen_at = string.match(found[2] or '', '^(%d+) (%d+)$')
 number_of, seen_at = tonumber(number_of), tonumber(seen_at)
@@ -32,7 +32,7 @@ number_of, seen_at = tonumber(number_of), tonumber(seen_at)
 -- Whether this version is the newest one of those that have workers.
 local function is_newest_running()
   local running = {}
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', workers, '(' .. now_text, '+inf')) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', workers, '(' .. clock.now_text, '+inf')) do
     running[string.match(member, '^(.-)%z')] = true
   end
   running[version] = nil
@@ -54,24 +54,24 @@ elseif not current or action == 'adopt' then
   begins = version ~= current
 elseif version ~= current then
   -- After an outage of the server no worker counts as running: each must report once before a version replaces another.
-  local has_reported = action == 'start' or ends > now
+  local has_reported = action == 'start' or ends > clock.now
   begins = action == 'start' and not number_of or has_reported and is_newest_running()
 end
 
 if action == 'leave' then
   -- A worker that restarts at once has not gone.
-  if ends > now + RESTART then redis.call('ZADD', workers, exact(now + RESTART), member) end
-  return { exact(current_number), current or '' }
+  if ends > clock.now + RESTART then redis.call('ZADD', workers, numbers.exact(clock.now + RESTART), member) end
+  return { numbers.exact(current_number), current or '' }
 end
-if worker ~= '' then redis.call('ZADD', workers, exact(now + amount), member) end
+if worker ~= '' then redis.call('ZADD', workers, numbers.exact(clock.now + amount), member) end
 if begins then
-  current_number, current = math.max(current_number + 1, now), version
-  redis.call('HSET', versions, CURRENT, exact(current_number) .. ' ' .. version)
+  current_number, current = math.max(current_number + 1, clock.now), version
+  redis.call('HSET', versions, CURRENT, numbers.exact(current_number) .. ' ' .. version)
 end
-if begins or not number_of or now - seen_at > SEEN_EVERY then
-  redis.call('HSET', versions, version, exact(begins and current_number or number_of or 0) .. ' ' .. now_text)
+if begins or not number_of or clock.now - seen_at > SEEN_EVERY then
+  redis.call('HSET', versions, version, numbers.exact(begins and current_number or number_of or 0) .. ' ' .. clock.now_text)
 end
-local gone = redis.call('ZRANGEBYSCORE', workers, '-inf', now_text, 'LIMIT', 0, CHUNK)
+local gone = redis.call('ZRANGEBYSCORE', workers, '-inf', clock.now_text, 'LIMIT', 0, calls.CHUNK)
 if #gone > 0 then redis.call('ZREM', workers, unpack(gone)) end
 if not number_of then
   local fields, others = redis.call('HGETALL', versions), {}
@@ -82,7 +82,7 @@ if not number_of then
   end
   table.sort(others, function(a, b) return a[2] > b[2] end)
   for i, other in ipairs(others) do
-    if i > KEPT_VERSIONS - 2 or now - other[2] > KEPT_FOR then redis.call('HDEL', versions, other[1]) end
+    if i > KEPT_VERSIONS - 2 or clock.now - other[2] > KEPT_FOR then redis.call('HDEL', versions, other[1]) end
   end
 end
-return { exact(current_number), current }
+return { numbers.exact(current_number), current }

@@ -8,33 +8,33 @@
 --         what push.lua takes from "nonce kept" on, kept being 1 (its n may be 0)
 -- REPLY   as push.lua; a task that was delivered before is accepted
 -- COST    those of a push, 1 more a task of an outbox, 2 to 5 an event
--- include heads base ring organization recent_usage user bounds task push_decide push_dependencies push_write
+-- include numbers keys clock push push_write
 local remembered, events = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1])
 local at = FIRST_ARG + 2 + 5 * events
 local size = tonumber(ARGV[at + 3])
 local is_repeated = redis.call('EXISTS', K.reply) == 1
-local ids, keys = {}, {}
+local ids, remembered_as, delivered = {}, {}, nil
 if remembered > 0 and size > 0 then
   delivered = {}
   for i = 1, size do
-    ids[i] = ARGV[at + ITEMS + (i - 1) * STRIDE]
-    keys[i] = delivered_key(ids[i])
+    ids[i] = ARGV[at + push.ITEMS + (i - 1) * push.STRIDE]
+    remembered_as[i] = keys.delivered(ids[i])
   end
-  for i, value in ipairs(redis.call('MGET', unpack(keys))) do delivered[ids[i]] = value end
+  for i, value in ipairs(redis.call('MGET', unpack(remembered_as))) do delivered[ids[i]] = value end
 end
-local reply = accept(at)
+local reply = push_write.accept(at, false, delivered)
 local is_refused = string.find(reply[1], '%a')
-if is_repeated or is_refused then return { exact(now), unpack(reply) } end
-for i, key in ipairs(keys) do
-  if codes[i] ~= 3 then redis.call('SET', key, '1', 'PX', exact(math.ceil(remembered / 1000))) end
+if is_repeated or is_refused then return { numbers.exact(clock.now), unpack(reply) } end
+for i, key in ipairs(remembered_as) do
+  if push.codes[i] ~= 3 then redis.call('SET', key, '1', 'PX', numbers.exact(math.ceil(remembered / 1000))) end
 end
 for first = FIRST_ARG + 2, at - 1, 5 do
   local event = ARGV[first]
   for i, field in ipairs({ 'fired', 'coalesced', 'failed' }) do
     local times = tonumber(ARGV[first + i])
-    if times > 0 then redis.call('HINCRBY', K.events, field .. ':' .. event, exact(times)) end
+    if times > 0 then redis.call('HINCRBY', K.events, field .. ':' .. event, numbers.exact(times)) end
   end
-  if tonumber(ARGV[first + 1]) > 0 then redis.call('HSET', K.events, 'last:' .. event, now_text) end
+  if tonumber(ARGV[first + 1]) > 0 then redis.call('HSET', K.events, 'last:' .. event, clock.now_text) end
   if ARGV[first + 4] ~= '' then redis.call('HSET', K.events, 'error:' .. event, ARGV[first + 4]) end
 end
-return { exact(now), unpack(reply) }
+return { numbers.exact(clock.now), unpack(reply) }

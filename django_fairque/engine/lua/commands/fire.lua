@@ -7,12 +7,12 @@
 --         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
 -- REPLY   1 fired, 0 not this run time's turn (any more), 2 not now: the user's backlog is full
 -- COST    6 commands, and those of a push
--- include heads base ring organization recent_usage user bounds task push_decide push_dependencies push_write
+-- include clock push_write
 local name, run_time = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(run_time) then return 0 end
 if redis.call('HGET', K.schedules, name) ~= ARGV[FIRST_ARG + 1] then return 0 end
-local reply = accept(FIRST_ARG + 5, true) -- what was kept is what fires: signing it would need the key
+local reply = push_write.accept(FIRST_ARG + 5, true) -- what was kept is what fires: signing it would need the key
 if string.find(reply[1], '3', 1, true) then return 2 end
 if ARGV[FIRST_ARG + 3] == '' then
   redis.call('ZREM', K['schedules:due'], name)

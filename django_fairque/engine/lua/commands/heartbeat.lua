@@ -15,12 +15,12 @@
 --         a call)
 -- COST    12 commands, 2 more with a code version, at most 7 when it is deployed, 2 more when tasks were canceled; its leases are as
 --         many as the worker has fetched
--- include heads base
+-- include numbers calls lists counters clock statistics writes
 local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
 local command = redis.call('HMGET', K.worker, 'command', 'commanded', 'code_version')
-local fields = { 'id', worker, 'seen', exact(now), 'leases', #ids }
+local fields = { 'id', worker, 'seen', numbers.exact(clock.now), 'leases', #ids }
 local code_version
 for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 4]), 2 do
   local field, value = ARGV[FIRST_ARG + 4 + i], ARGV[FIRST_ARG + 5 + i]
@@ -33,55 +33,55 @@ end
 local versions, deployments = P .. 'code_versions', P .. 'deployments'
 local reported_at, is_deployed -- when a worker reported this version last
 if code_version then
-  reported_at = tonumber(attempt('ZSCORE', versions, code_version) or 0)
-  if math.abs(now - reported_at) > math.max(ttl, lease) then
-    local last = attempt('LINDEX', deployments, -1)
+  reported_at = tonumber(calls.attempt('ZSCORE', versions, code_version) or 0)
+  if math.abs(clock.now - reported_at) > math.max(ttl, lease) then
+    local last = calls.attempt('LINDEX', deployments, -1)
     is_deployed = string.match(last or '', ' (.*)') ~= code_version
   end
 end
 local epoch = redis.call('HGET', K.stats, 'epoch')
 if not epoch then
-  epoch = now_text -- of data that is gone nothing is known, so another one means that they are
-  set_stat('epoch', now)
+  epoch = clock.now_text -- of data that is gone nothing is known, so another one means that they are
+  counters.set('epoch', clock.now)
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
 local stored = redis.call('GET', K.reply)
-local revoked = stored and unpack_list(stored) or redis.call('SRANDMEMBER', K.revoked, CHUNK)
+local revoked = stored and lists.unpack(stored) or redis.call('SRANDMEMBER', K.revoked, calls.CHUNK)
 if not stored and #revoked > 0 then
-  redis.call('SET', K.reply, pack(revoked), 'PX', 120000)
+  redis.call('SET', K.reply, lists.pack(revoked), 'PX', 120000)
   redis.call('SREM', K.revoked, unpack(revoked))
 end
-for first = 1, #ids, CHUNK do
-  local moments = redis.call('ZMSCORE', K['state:started'], unpack(ids, first, math.min(first + CHUNK - 1, #ids)))
+for first = 1, #ids, calls.CHUNK do
+  local moments = redis.call('ZMSCORE', K['state:started'], unpack(ids, first, math.min(first + calls.CHUNK - 1, #ids)))
   for i, moment in ipairs(moments) do
-    if moment then zadd(K['state:started'], now + lease, ids[first + i - 1]) end
+    if moment then writes.zadd(K['state:started'], clock.now + lease, ids[first + i - 1]) end
   end
 end
-zadd(K.workers, now + ttl, worker)
-flush()
+writes.zadd(K.workers, clock.now + ttl, worker)
+writes.flush()
 redis.call('HSET', K.worker, unpack(fields))
-redis.call('PEXPIRE', K.worker, exact(math.ceil(ttl / 1000)))
+redis.call('PEXPIRE', K.worker, numbers.exact(math.ceil(ttl / 1000)))
 if is_deployed then
-  attempt('RPUSH', deployments, now_text .. ' ' .. code_version)
-  attempt('LTRIM', deployments, -KEPT_VERSIONS, -1)
+  calls.attempt('RPUSH', deployments, clock.now_text .. ' ' .. code_version)
+  calls.attempt('LTRIM', deployments, -KEPT_VERSIONS, -1)
 end
-if code_version and math.abs(now - reported_at) > ttl / 4 then
-  attempt('ZADD', versions, now_text, code_version)
-  local oldest = reported_at == 0 and attempt('ZRANGE', versions, 0, -KEPT_VERSIONS - 1)
-  if oldest and #oldest > 0 then attempt('ZREM', versions, unpack(oldest, 1, math.min(#oldest, CHUNK))) end
+if code_version and math.abs(clock.now - reported_at) > ttl / 4 then
+  calls.attempt('ZADD', versions, clock.now_text, code_version)
+  local oldest = reported_at == 0 and calls.attempt('ZRANGE', versions, 0, -KEPT_VERSIONS - 1)
+  if oldest and #oldest > 0 then calls.attempt('ZREM', versions, unpack(oldest, 1, math.min(#oldest, calls.CHUNK))) end
 end
 -- The shortest lease of those that workers have renewed in the last minute: a longer one counts when that has not been renewed for a minute.
-if stat.lease == 0 or lease <= stat.lease or math.abs(now - stat.heartbeat) > 60e6 then
-  set_stat('lease', lease)
-  set_stat('heartbeat', now)
+if counters.shard.lease == 0 or lease <= counters.shard.lease or math.abs(clock.now - counters.shard.heartbeat) > 60e6 then
+  counters.set('lease', lease)
+  counters.set('heartbeat', clock.now)
 end
 -- Pushes without a signature are refused from the first such heartbeat on, also while no worker lives, until only workers that take
 -- them have sent heartbeats for as long as a record is kept.
 local signing = ARGV[FIRST_ARG + 3]
 if signing == '1' then
-  set_stat('signed', now)
-elseif signing == '0' and stat.signed > 0 and math.abs(now - stat.signed) > ttl then
-  set_stat('signed', 0)
+  counters.set('signed', clock.now)
+elseif signing == '0' and counters.shard.signed > 0 and math.abs(clock.now - counters.shard.signed) > ttl then
+  counters.set('signed', 0)
 end
-flush_stats()
-return { #ids, command[1] or '', command[2] or '0', epoch, exact(stat.token), now_text, server, unpack(revoked) }
+statistics.flush()
+return { #ids, command[1] or '', command[2] or '0', epoch, numbers.exact(counters.shard.token), clock.now_text, server, unpack(revoked) }

@@ -7,20 +7,20 @@
 --         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note
 -- REPLY   1
 -- COST    8 commands, 9 when a pause has an end
--- include heads base ring organization recent_usage user
-local organization = load_organization(ARGV[FIRST_ARG])
+-- include clock records ring organizations rate saving
+local organization = organizations.load(ARGV[FIRST_ARG])
 local paused = organization.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'weight' then
-    reweigh(organization, tonumber(value) or 1)
+    ring.reweigh(organization, tonumber(value) or 1)
   elseif field == 'pause_note' then
-    set(organization, field, value ~= '' and value or nil)
+    records.set(organization, field, value ~= '' and value or nil)
   else
-    set(organization, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
+    records.set(organization, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
   end
 end
 if math.max(organization.paused or 0, paused or 0) > 1 then rate.note_pause(organization) end
-commit()
-wake_if(ring_grew)
+saving.commit()
+ring.wake_if(ring.has_grown)
 return 1

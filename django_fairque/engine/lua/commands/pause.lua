@@ -5,11 +5,11 @@
 -- ARGV    options, paused (0; 1; the moment (us) at which the pause ends; or its length (us) as a negative number), its note ('' for none)
 -- REPLY   1
 -- COST    5 commands
--- include heads base ring organization recent_usage user
+-- include counters clock statistics ring rate
 local note = ARGV[FIRST_ARG + 1]
 if note ~= '' then redis.call('HSET', K.stats, 'pause_note', note) else redis.call('HDEL', K.stats, 'pause_note') end
-set_stat('paused', rate.pause_end(ARGV[FIRST_ARG]))
-if stat.paused > 1 then look_at(stat.paused) end
-flush_stats()
-wake_if(stat.paused == 0)
+counters.set('paused', rate.pause_end(ARGV[FIRST_ARG]))
+if counters.shard.paused > 1 then counters.note_due(counters.shard.paused) end
+statistics.flush()
+ring.wake_if(counters.shard.paused == 0)
 return 1

@@ -3,10 +3,10 @@
 -- a batch task, the turn gives up to its batch size of the user's waiting tasks with that name.
 --
 -- KEYS    base reply leases
--- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/select_next.lua; '' for none),
+-- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/selection.lua; '' for none),
 --         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
---         there are no other shards; of lists as `next_place` in lib/fetch.lua says), 1 if there are new messages for other shards,
+--         there are no other shards; of lists as `fetch.next_place` says), 1 if there are new messages for other shards,
 --         then, if there are leases, their end (us) and 15 values of each: id, token, payload, user, name, priority, created (us), since when
 --         it is ready (us; '' if that is `created`), max retries, timeout (us), deadline to start (us, an integer), expires (us), run, trace, and
 --         what few have: '', or field and value in turns, packed (deliveries, which are 1 if this is '', retries, due, suspect: 1 for a suspect,
@@ -14,12 +14,12 @@
 -- COST    16 commands for one task, 6 a task in a batch over many users; with organizations of users 4 more for one, and for each
 --         organization of a batch; the same for any number of users and organizations. For a list one more to read each of its users that can be
 --         served, and some eight to write the credit of the list (lib/list_credit.lua)
--- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch
+-- include numbers counters clock outbox due_work fetch
 local limit = tonumber(ARGV[FIRST_ARG])
 
-start_due_if_needed()
-local reply = { exact(now), '', '', '', '' }
-local served_lists = fetch(reply, limit, FIRST_ARG + 1)
-reply[2], reply[3] = exact(stat.look), exact(stat.vtime)
-reply[4], reply[5] = next_place(served_lists, limit, FIRST_ARG + 1), posted and '1' or '0'
+due_work.start_if_due()
+local reply = { numbers.exact(clock.now), '', '', '', '' }
+local served_lists = fetch.hand_out(reply, limit, FIRST_ARG + 1)
+reply[2], reply[3] = numbers.exact(counters.shard.look), numbers.exact(counters.shard.vtime)
+reply[4], reply[5] = fetch.next_place(served_lists, limit, FIRST_ARG + 1), outbox.has_posted and '1' or '0'
 return reply

@@ -22,5 +22,5 @@
 --         Without a signature, where workers require one, the call is the error UNSIGNED.
 --         A refused graph: now, then 'missing' index id, or 'full' index, or 'conflict' index, or 'cycle' ids, or 'size' id
 -- COST    12 commands for one task, 2 a task in bulk, 5 a dependency
--- include heads base ring organization recent_usage user bounds task push_decide push_dependencies push_write
-return { exact(now), unpack(accept(FIRST_ARG)) }
+-- include numbers clock push_write
+return { numbers.exact(clock.now), unpack(push_write.accept(FIRST_ARG)) }

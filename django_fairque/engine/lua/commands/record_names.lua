@@ -7,11 +7,11 @@
 -- ARGV    options, most names, how long the figures are kept (us), n, then n × (name, m, then m × (kind, amount))
 -- REPLY   1
 -- COST    8 commands, 2 a name and 1 a figure
--- include heads base
+-- include numbers clock slot
 if redis.call('GET', K.reply) then return 1 end
-local key, at = P .. 'stats:names:' .. exact(math.floor(now / 3600e6)), FIRST_ARG + 3
-touch(key)
-touch_all()
+local key, at = P .. 'stats:names:' .. numbers.exact(math.floor(clock.now / 3600e6)), FIRST_ARG + 3
+slot.touch(key)
+slot.touch_all()
 local names = tonumber(redis.call('HGET', key, 'names') or 0) or 0
 for _ = 1, tonumber(ARGV[FIRST_ARG + 2]) do
   local name, figures = ARGV[at], tonumber(ARGV[at + 1])
@@ -25,7 +25,7 @@ for _ = 1, tonumber(ARGV[FIRST_ARG + 2]) do
   for i = at + 2, at + 2 * figures, 2 do redis.call('HINCRBY', key, ARGV[i] .. ':' .. name, ARGV[i + 1]) end
   at = at + 2 + 2 * figures
 end
-redis.call('HSET', key, 'names', exact(names))
-redis.call('PEXPIRE', key, exact(tonumber(ARGV[FIRST_ARG + 1]) / 1000))
+redis.call('HSET', key, 'names', numbers.exact(names))
+redis.call('PEXPIRE', key, numbers.exact(tonumber(ARGV[FIRST_ARG + 1]) / 1000))
 redis.call('SET', K.reply, '1', 'PX', 120000)
 return 1

@@ -9,7 +9,7 @@
 --         itself, m, then m tokens that it was running when it was ended for another reason
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
--- include heads base ring organization recent_usage user bounds task
+-- include clock slot statistics writes ring users queues saving task_record moves quarantine leases
 local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[FIRST_ARG + 4]) do crashed[tonumber(ARGV[FIRST_ARG + 4 + i])] = true end
@@ -18,25 +18,25 @@ for i = 1, tonumber(ARGV[at]) do started_tokens[tonumber(ARGV[at + i])] = true e
 local ids = redis.call('SRANDMEMBER', K.leases, limit)
 local tasks = {}
 for _, id in ipairs(ids) do
-  local task = read_task(id)
+  local task = task_record.read(id)
   if task and task.state == 'started' and task.worker == worker then
-    task.owner, task.has_started = load_user(task.user), started_tokens[task.token]
-    touch_moves(task)
+    task.owner, task.has_started = users.load(task.user), started_tokens[task.token]
+    moves.touch(task)
     tasks[#tasks + 1] = task
   else
-    srem(K.leases, id)
+    writes.srem(K.leases, id)
   end
 end
-if #tasks > 0 then touch_minute() end
+if #tasks > 0 then statistics.touch_minute() end
 if next(crashed) then quarantine.touch() end
-touch_all()
-order_returning(tasks)
-for _, task in ipairs(tasks) do return_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end
+slot.touch_all()
+queues.order_returning(tasks)
+for _, task in ipairs(tasks) do leases.give_back_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end
 local has_more = #ids >= limit
 if ARGV[FIRST_ARG + 2] == '1' and not has_more then
-  zrem(K.workers, worker)
+  writes.zrem(K.workers, worker)
   redis.call('DEL', K.worker, K.revoked)
 end
-commit()
-wake_if(ring_grew)
+saving.commit()
+ring.wake_if(ring.has_grown)
 return { #tasks, has_more and 1 or 0 }

@@ -14,29 +14,29 @@
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include heads base ring organization recent_usage user bounds task dependents
+-- include numbers keys options counters clock writes records ring organizations users queues rate saving bounds task_record mirrors deadlines dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
 local fix = {}
 
 local function registry_score(task)
-  if task.state == 'scheduled' then return tonumber(task.raw.due) or now end
-  if task.state == 'deferred' then return task.expires or NEVER end
-  if task.state == 'queued' then return queued_look(task) end
-  if task.state == 'started' then return now end -- its lease is not known to last: another worker may have it
-  return now + (task.state == 'failed' and failed_ttl or result_ttl)
+  if task.state == 'scheduled' then return tonumber(task.raw.due) or clock.now end
+  if task.state == 'deferred' then return task.expires or clock.NEVER end
+  if task.state == 'queued' then return deadlines.next_check(task) end
+  if task.state == 'started' then return clock.now end -- its lease is not known to last: another worker may have it
+  return clock.now + (task.state == 'failed' and options.failed_ttl or options.result_ttl)
 end
 
 local function repair_queue(task)
-  local critical, normal = critical_key(task.user), normal_key(task.user)
+  local critical, normal = keys.critical(task.user), keys.normal(task.user)
   local wanted = task.state == 'queued' and (task.priority == 6 and 'critical' or 'normal') or ''
   local in_critical = #redis.call('LPOS', critical, task.id, 'COUNT', 0)
   local in_normal = redis.call('ZSCORE', normal, task.id)
   if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, task.id) end
   if wanted == 'critical' and in_critical ~= 1 then redis.call('RPUSH', critical, task.id) end
-  if wanted == 'normal' and not (in_normal and math.floor(tonumber(in_normal) / BAND) == task.priority) then
-    redis.call('ZADD', normal, exact(task.priority * BAND + math.max(0, task.ready - EPOCH)), task.id)
+  if wanted == 'normal' and not (in_normal and math.floor(tonumber(in_normal) / queues.BAND) == task.priority) then
+    redis.call('ZADD', normal, numbers.exact(task.priority * queues.BAND + math.max(0, task.ready - clock.EPOCH)), task.id)
   elseif wanted ~= 'normal' and in_normal then
     redis.call('ZREM', normal, task.id)
   end
@@ -44,21 +44,21 @@ end
 
 local function repair_scheduled(task, moment)
   if task.state == 'scheduled' then
-    redis.call('ZADD', scheduled_key(task.user), exact(moment), task.id)
-    redis.call('ZADD', K.due, 'LT', exact(moment), task.user)
+    redis.call('ZADD', keys.scheduled(task.user), numbers.exact(moment), task.id)
+    redis.call('ZADD', K.due, 'LT', numbers.exact(moment), task.user)
   else
-    redis.call('ZREM', scheduled_key(task.user), task.id)
+    redis.call('ZREM', keys.scheduled(task.user), task.id)
   end
 end
 
 -- Whether there is such a task, even if its record is damaged.
-local function is_known(id) return redis.call('EXISTS', task_key(id)) == 1 or read_task(id) ~= nil end
+local function is_known(id) return redis.call('EXISTS', keys.task(id)) == 1 or task_record.read(id) ~= nil end
 
 -- Whether nobody knows any more what to do with it: its payload is gone and its head with it, or only its head is left of a task that
 -- had ended.
 local function is_lost(id, task)
-  if redis.call('EXISTS', task_key(id)) == 1 then
-    return not task and redis.call('HEXISTS', task_key(id), 'user') == 0 and redis.call('EXISTS', payload_key(id)) == 0
+  if redis.call('EXISTS', keys.task(id)) == 1 then
+    return not task and redis.call('HEXISTS', keys.task(id), 'user') == 0 and redis.call('EXISTS', keys.payload(id)) == 0
   end
   if not task or redis.call('ZSCORE', K['state:queued'], id) then return false end
   for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
@@ -68,14 +68,14 @@ local function is_lost(id, task)
 end
 
 local function remove_lost(id)
-  local worker = redis.call('HGET', task_key(id), 'worker')
-  if worker then redis.call('SREM', leases_key(worker), id) end
+  local worker = redis.call('HGET', keys.task(id), 'worker')
+  if worker then redis.call('SREM', keys.leases(worker), id) end
   for _, state in ipairs(STATES) do redis.call('ZREM', K['state:' .. state], id) end
-  redis.call('DEL', task_key(id), payload_key(id), history_key(id), P .. 'logs:' .. id)
+  redis.call('DEL', keys.task(id), keys.payload(id), keys.history(id), P .. 'logs:' .. id)
 end
 
 function fix.task(id)
-  local task = read_task(id)
+  local task = task_record.read(id)
   if is_lost(id, task) then
     remove_lost(id)
     return 1
@@ -85,7 +85,7 @@ function fix.task(id)
     local key = K['state:' .. state]
     local there = redis.call('ZSCORE', key, id)
     if task and task.state == state then
-      if not there then redis.call('ZADD', key, exact(registry_score(task)), id) end
+      if not there then redis.call('ZADD', key, numbers.exact(registry_score(task)), id) end
     elseif there then
       redis.call('ZREM', key, id)
     end
@@ -94,14 +94,14 @@ function fix.task(id)
   if not K['state:' .. task.state] then return 2 end
   repair_queue(task)
   repair_scheduled(task, tonumber(redis.call('ZSCORE', K['state:' .. task.state], id)))
-  if task.state == 'started' then redis.call('SADD', leases_key(task.worker), id) end
-  redis.call('SETNX', payload_key(id), '') -- a lost payload can't be decoded: its task ends as poisoned
-  if task.state == 'deferred' and redis.call('SCARD', blocked_key(id)) == 0 then
-    task.owner = load_user(task.user)
+  if task.state == 'started' then redis.call('SADD', keys.leases(task.worker), id) end
+  redis.call('SETNX', keys.payload(id), '') -- a lost payload can't be decoded: its task ends as poisoned
+  if task.state == 'deferred' and redis.call('SCARD', keys.blocked(id)) == 0 then
+    task.owner = users.load(task.user)
     task.blockers = {}
-    release(task)
+    dependents.release(task)
   end
-  look_at(now)
+  counters.note_due(clock.now)
   return 1
 end
 
@@ -110,108 +110,108 @@ function fix.index(registry, id)
 end
 
 function fix.queue(user_name, id)
-  local task = read_task(id)
+  local task = task_record.read(id)
   if task and task.user == user_name then
     repair_queue(task)
-    if task.state ~= 'scheduled' then redis.call('ZREM', scheduled_key(user_name), id) end
+    if task.state ~= 'scheduled' then redis.call('ZREM', keys.scheduled(user_name), id) end
     return 1
   end
-  return math.min(1, redis.call('LREM', critical_key(user_name), 0, id) + redis.call('ZREM', normal_key(user_name), id)
-    + redis.call('ZREM', scheduled_key(user_name), id))
+  return math.min(1, redis.call('LREM', keys.critical(user_name), 0, id) + redis.call('ZREM', keys.normal(user_name), id)
+    + redis.call('ZREM', keys.scheduled(user_name), id))
 end
 
 function fix.lease(worker, id)
-  local task = read_task(id)
+  local task = task_record.read(id)
   local is_held = task and task.state == 'started' and task.worker == worker
-  return redis.call(is_held and 'SADD' or 'SREM', leases_key(worker), id)
+  return redis.call(is_held and 'SADD' or 'SREM', keys.leases(worker), id)
 end
 
 function fix.edge(blocker, waiter)
-  local task, blocker_task = read_task(waiter), read_task(blocker)
+  local task, blocker_task = task_record.read(waiter), task_record.read(blocker)
   local is_open = blocker_task and blocker_task.state ~= 'finished' and blocker_task.state ~= 'canceled'
-  local before = redis.call('SISMEMBER', blocked_key(waiter), blocker)
+  local before = redis.call('SISMEMBER', keys.blocked(waiter), blocker)
   if task and task.state == 'deferred' then -- complete the edge; an ended blocker is resolved by a later sweep
-    redis.call('SADD', blocked_key(waiter), blocker)
-    redis.call('SADD', waiting_key(blocker), waiter)
-    if (task.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', reacting_key(blocker), waiter) end
-    if blocker_task then redis.call('HSET', task_key(blocker), 'waited', '1') end
-    if not is_open or (blocker_task.state == 'failed' and task.raw.policy) then zadd(K.resolving, stat.resolve_turn, blocker) end
-    if before == 0 then count('edges', 1) end
+    redis.call('SADD', keys.blocked(waiter), blocker)
+    redis.call('SADD', keys.waiting(blocker), waiter)
+    if (task.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', keys.reacting(blocker), waiter) end
+    if blocker_task then redis.call('HSET', keys.task(blocker), 'waited', '1') end
+    if not is_open or (blocker_task.state == 'failed' and task.raw.policy) then writes.zadd(K.resolving, counters.shard.resolve_turn, blocker) end
+    if before == 0 then counters.count('edges', 1) end
   else
-    redis.call('SREM', blocked_key(waiter), blocker)
-    redis.call('SREM', waiting_key(blocker), waiter)
-    redis.call('SREM', reacting_key(blocker), waiter)
-    redis.call('SREM', first_key(blocker), waiter)
-    if before == 1 then count('edges', -1) end
+    redis.call('SREM', keys.blocked(waiter), blocker)
+    redis.call('SREM', keys.waiting(blocker), waiter)
+    redis.call('SREM', keys.reacting(blocker), waiter)
+    redis.call('SREM', keys.first(blocker), waiter)
+    if before == 1 then counters.count('edges', -1) end
   end
-  look_at(now)
+  counters.note_due(clock.now)
   return 1
 end
 
 function fix.mirror(id)
-  local mirror = read_mirror(id)
-  if mirror and redis.call('EXISTS', waiting_key(id)) == 1 then watch(mirror) else forget_mirror(id) end
+  local mirror = mirrors.read(id)
+  if mirror and redis.call('EXISTS', keys.waiting(id)) == 1 then mirrors.watch(mirror) else mirrors.forget(id) end
   return 1
 end
 
 function fix.watchers(id)
-  redis.call('HSET', task_key(id), 'watched', '1')
-  zadd(K.resolving, stat.resolve_turn, id)
-  look_at(now)
+  redis.call('HSET', keys.task(id), 'watched', '1')
+  writes.zadd(K.resolving, counters.shard.resolve_turn, id)
+  counters.note_due(clock.now)
   return 1
 end
 
 function fix.run(run, id)
-  local belongs = redis.call('HGET', task_key(id), 'run') == run
-  return redis.call(belongs and 'SADD' or 'SREM', run_key(run), id)
+  local belongs = redis.call('HGET', keys.task(id), 'run') == run
+  return redis.call(belongs and 'SADD' or 'SREM', keys.run(run), id)
 end
 
 function fix.user(user_name, detail)
   local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
-  local user = load_user(user_name)
-  set(user, field, (user[field] or 0) + tonumber(difference))
+  local user = users.load(user_name)
+  records.set(user, field, (user[field] or 0) + tonumber(difference))
   if string.sub(field, 1, 6) == 'ready:' then user.ready = user.ready + tonumber(difference) end
   return 1
 end
 
 function fix.stat(field, difference)
-  count(field, tonumber(difference))
+  counters.count(field, tonumber(difference))
   return 1
 end
 
 fix.sum = fix.stat
 
 local function repair_ring(one)
-  local key = ring_of(one.ring_owner)
+  local key = ring.key(one.ring_owner)
   local is_there = redis.call('ZSCORE', key, one.entry)
-  if can_be_served(one) and not is_there then
+  if ring.can_be_served(one) and not is_there then
     ring.join(one)
-    set(one, 'tag', one.tag)
-  elseif is_there and not can_be_served(one) then
+    records.set(one, 'tag', one.tag)
+  elseif is_there and not ring.can_be_served(one) then
     redis.call('ZREM', key, one.entry)
   elseif is_there and (tonumber(is_there) < 0) ~= (one.came > 0) then
-    redis.call('ZADD', key, exact(ring.place_of(one)), one.entry)
+    redis.call('ZADD', key, numbers.exact(ring.place_of(one)), one.entry)
   end
 end
 
 function fix.place(user_name)
-  local user = load_user(user_name)
+  local user = users.load(user_name)
   if user.is_new then
     redis.call('ZREM', K.users, user_name)
     redis.call('ZREM', K.throttled, user_name)
     redis.call('ZREM', K.grouped, user_name)
     return redis.call('ZREM', K.ring, user_name)
   end
-  redis.call('ZADD', K.users, 'NX', exact(is_idle(user) and now + user_ttl or NEVER), user_name)
+  redis.call('ZADD', K.users, 'NX', numbers.exact(users.is_idle(user) and clock.now + options.user_ttl or clock.NEVER), user_name)
   if user.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
-    local free = math.min(user.held, now + (user.gap or 0) + (user.debt or 0))
-    redis.call('ZADD', K.throttled, 'LT', exact(free), user_name)
+    local free = math.min(user.held, clock.now + (user.gap or 0) + (user.debt or 0))
+    redis.call('ZADD', K.throttled, 'LT', numbers.exact(free), user_name)
   else
     rate.note_pause(user)
   end
   repair_ring(user)
   if user.group then redis.call('ZREM', K.ring, user_name) end
-  if user.group and can_be_served(user) then
+  if user.group and ring.can_be_served(user) then
     redis.call('ZADD', K.grouped, 0, user_name)
   else
     redis.call('ZREM', K.grouped, user_name)
@@ -219,24 +219,24 @@ function fix.place(user_name)
   return 1
 end
 
-function fix.result(user_name, id) return bounds.repair_result(user_name, id, read_task(id)) end
+function fix.result(user_name, id) return bounds.repair_result(user_name, id, task_record.read(id)) end
 
 function fix.member(organization_name, user_name)
-  local user = load_user(user_name)
-  return user.group ~= organization_name and redis.call('ZREM', members_key(organization_name), user_name) or 0
+  local user = users.load(user_name)
+  return user.group ~= organization_name and redis.call('ZREM', keys.members(organization_name), user_name) or 0
 end
 
 function fix.group(organization_name, detail)
   local field, difference = string.match(detail, '^(%l+):(%-?%d+)$')
-  add(load_organization(organization_name), field, tonumber(difference))
+  records.add(organizations.load(organization_name), field, tonumber(difference))
   return 1
 end
 
 function fix.standing(organization_name)
-  local organization = load_organization(organization_name)
+  local organization = organizations.load(organization_name)
   if organization.is_new then
     redis.call('ZREM', K.groups, organization_name)
-    zrem(K.throttled, organization.entry)
+    writes.zrem(K.throttled, organization.entry)
     return redis.call('ZREM', K.ring, organization.entry)
   end
   redis.call('ZADD', K.groups, 0, organization_name)
@@ -255,7 +255,7 @@ local codes = {}
 for i = 1, tonumber(ARGV[FIRST_ARG]) do
   local at = FIRST_ARG + 1 + (i - 1) * 3
   codes[i] = fix[ARGV[at]](ARGV[at + 1], ARGV[at + 2])
-  commit()
+  saving.commit()
 end
-wake_if(true)
+ring.wake_if(true)
 return table.concat(codes)

@@ -5,51 +5,51 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued
 -- COST    8 commands an entry
--- include heads base ring organization recent_usage user bounds task
+-- include numbers keys options counters clock replies slot statistics writes history records ring users saving task_record moves
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * 4
-  local task = not seen[ARGV[at]] and read_task(ARGV[at])
+  local task = not seen[ARGV[at]] and task_record.read(ARGV[at])
   local has_payload = task and (ARGV[at + 2] == '1' or (tonumber(task.raw.short) or 0) == 0)
   codes[i] = has_payload and task.state == 'failed' and task.died == tonumber(ARGV[at + 1]) and 1 or 0
   if codes[i] == 1 then
     seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
-    task.owner = load_user(task.user)
+    task.owner = users.load(task.user)
     if ARGV[at + 2] == '1' then task.payload = ARGV[at + 3] end
-    local limited = task.owner.max_bytes or max_backlog_bytes > 0
-    if limited then task.size = (task.payload and #task.payload or redis.call('STRLEN', payload_key(task.id)) - #head_of(task)) + 500 end
-    touch(payload_key(task.id))
-    touch_moves(task)
+    local limited = task.owner.max_bytes or options.max_backlog_bytes > 0
+    if limited then task.size = (task.payload and #task.payload or redis.call('STRLEN', keys.payload(task.id)) - #head_of(task)) + 500 end
+    slot.touch(keys.payload(task.id))
+    moves.touch(task)
     tasks[#tasks + 1] = task
   end
 end
-touch_all()
+slot.touch_all()
 for _, task in ipairs(tasks) do
-  if task.payload then redis.call('SET', payload_key(task.id), head_of(task) .. task.payload) end
-  remember(task.id, 'requeued', '', '', '')
-  set_stat('stamp', math.max(now - EPOCH, stat.stamp + 1))
-  task.ready = EPOCH + stat.stamp
+  if task.payload then redis.call('SET', keys.payload(task.id), head_of(task) .. task.payload) end
+  history.add(task.id, 'requeued', '', '', '')
+  counters.set('stamp', math.max(clock.now - clock.EPOCH, counters.shard.stamp + 1))
+  task.ready = clock.EPOCH + counters.shard.stamp
   task.raw.warn = nil
   task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
   -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
-  redis.call('HDEL', task_key(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'delay', 'warn',
+  redis.call('HDEL', keys.task(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'delay', 'warn',
     'immediate', 'snoozes', 'short')
   if task.size then
-    redis.call('HSET', task.key, 'size', exact(task.size))
-    add(task.owner, 'bytes', task.size)
+    redis.call('HSET', task.key, 'size', numbers.exact(task.size))
+    records.add(task.owner, 'bytes', task.size)
   end
-  to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)
-  zrem(K['state:failed'], task.id)
-  count('lying:' .. (task.raw.failure or 'failed'), -1)
-  add(task.owner, 'dead', -1)
-  count('requeued', 1)
+  moves.to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)
+  writes.zrem(K['state:failed'], task.id)
+  counters.count('lying:' .. (task.raw.failure or 'failed'), -1)
+  records.add(task.owner, 'dead', -1)
+  counters.count('requeued', 1)
 end
-commit()
-wake_if(ring_grew)
+saving.commit()
+ring.wake_if(ring.has_grown)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
-flush_stats()
+redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
+statistics.flush()
 return reply

@@ -6,14 +6,14 @@
 -- ARGV    options, the state that they are taken from (scheduled or deferred), n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 hastened, 2 not in that state (any more)
 -- COST    10 commands a task, and 3 for each of its dependencies
--- include heads base ring organization recent_usage user bounds task dependents
+-- include keys clock replies slot statistics ring users saving task_record moves dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local state, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
 for i = 1, size do
   local id = ARGV[FIRST_ARG + 1 + i]
-  local task = read_task(id)
+  local task = task_record.read(id)
   if not task then
     codes[i] = 0
   elseif seen[id] or task.state ~= state then
@@ -21,24 +21,24 @@ for i = 1, size do
   else
     seen[id] = true
     codes[i] = 1
-    task.owner = load_user(task.user)
-    touch_moves(task)
+    task.owner = users.load(task.user)
+    moves.touch(task)
     tasks[#tasks + 1] = task
   end
 end
-if #tasks > 0 then touch_minute() end
-touch_all()
+if #tasks > 0 then statistics.touch_minute() end
+slot.touch_all()
 for _, task in ipairs(tasks) do
-  leave_waiting(task.owner, task)
+  moves.leave_waiting(task.owner, task)
   if state == 'scheduled' then
-    redis.call('HSET', task_key(task.id), 'due', now_text)
-    task.raw.due = now_text
+    redis.call('HSET', keys.task(task.id), 'due', clock.now_text)
+    task.raw.due = clock.now_text
   end
-  go_on(task)
+  dependents.go_on(task)
 end
-commit()
-wake_if(ring_grew)
+saving.commit()
+ring.wake_if(ring.has_grown)
 local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', reply_ttl(#reply))
-flush_stats()
+redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
+statistics.flush()
 return reply

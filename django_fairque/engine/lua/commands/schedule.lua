@@ -10,7 +10,7 @@
 --         firing to be restored ('' for none)
 -- REPLY   1 done, 0 the definition is not as expected (another process changed it meanwhile), 2 a newer version counts
 -- COST    5 commands, 3 more for declared schedules
--- include heads base
+-- include clock
 local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local version_number, replaced, last = ARGV[FIRST_ARG + 5] or '', ARGV[FIRST_ARG + 6] or '', ARGV[FIRST_ARG + 7] or ''
 local known = redis.call('HGET', K.schedules, name) or ''

@@ -6,7 +6,7 @@
 -- REPLY   the number that holds: what was written down before, else 1 if the queue was used without; below 0 if this server has
 --         another shard of the queue, which is -1 minus this reply: then nothing is written
 -- COST    4 commands, one more for each other server
--- include heads base
+-- include clock
 local wanted, is_forced, servers = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1] == '1', tonumber(ARGV[FIRST_ARG + 2])
 if not is_forced then
   local known = redis.call('GET', K.shards)

@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include heads base ring organization recent_usage user bounds task dependents due_work list_credit select_next fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record moves quarantine leases due_work fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -38,30 +38,30 @@ for i = 1, size do
   local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local is_finish, most, last = kind == 'finish', nil, nil
   if string.find(kind, ':', 1, true) then kind, most, last = kind:match('^(%a+):(%d*):(%d*)$') end
-  local task = not seen[id] and (is_finish and runs.read or read_task)(id)
+  local task = not seen[id] and (is_finish and runs.read or task_record.read)(id)
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
-    task.owner, task.index, task.took, task.body = load_user(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
+    task.owner, task.index, task.took, task.body = users.load(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
-      touch_lease(task)
+      moves.touch_lease(task)
       bounds.note_result(task.owner, task.body)
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       task.most, task.last = tonumber(most), tonumber(last)
       given_back = given_back or kind == 'release' or kind == 'crash'
       if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
-      touch_moves(task)
+      moves.touch(task)
     end
     ended[#ended + 1] = task
   else
     codes[i] = task and code_of_settled(task, token_text, kind) or STALE
   end
 end
-if #ended > 0 then touch_minute() end
+if #ended > 0 then statistics.touch_minute() end
 bounds.plan()
-touch_all()
+slot.touch_all()
 bounds.remove_planned()
-if given_back then order_returning(ended) end
+if given_back then queues.order_returning(ended) end
 
 -- A task that asks for another run in less than a second is rerun at once this often in a row, then once a second, and in the
 -- end it is a dead letter: a task that does nothing else would take a worker for itself.
@@ -70,32 +70,32 @@ local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 -- A dead letter although retries may be left; `why` comes before the error.
 local function give_up(task, failure, why)
   if not task.is_counted then
-    count('failed', 1)
-    tally('failed', 1)
+    counters.count('failed', 1)
+    statistics.tally('failed', 1)
   end
-  to_dead(task.owner, task, failure, why .. ': ' .. task.body, task.report, 'done', mark(task, DEAD))
+  moves.to_dead(task.owner, task, failure, why .. ': ' .. task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
 -- The limit of a Retry that it has reached, in words; nil if it has reached none.
 local function limit_of_retry(task)
-  if task.most and (number(task.raw.snoozes) or 0) >= task.most then
-    return 'Retry was raised more often than its max allows, ' .. exact(task.most)
+  if task.most and (numbers.read(task.raw.snoozes) or 0) >= task.most then
+    return 'Retry was raised more often than its max allows, ' .. numbers.exact(task.most)
   end
-  if task.last and now + task.delay > task.last then return 'the next attempt would start after the deadline of Retry' end
+  if task.last and clock.now + task.delay > task.last then return 'the next attempt would start after the deadline of Retry' end
   return nil
 end
 
 -- The next attempt begins after the delay of the task, unless the task expires before that.
 local function run_later(task, retries, deliveries, ...)
-  if task.raw.expires and now + task.delay >= number(task.raw.expires) then
+  if task.raw.expires and clock.now + task.delay >= numbers.read(task.raw.expires) then
     return give_up(task, 'expired', 'the next attempt would start after expires')
   end
-  if task.most then redis.call('HSET', task.key, 'snoozes', exact((number(task.raw.snoozes) or 0) + 1)) end
-  remember(task.id, 'failed', task.worker, task.body, task.report, task)
+  if task.most then redis.call('HSET', task.key, 'snoozes', numbers.exact((numbers.read(task.raw.snoozes) or 0) + 1)) end
+  history.add(task.id, 'failed', task.worker, task.body, task.report, task)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
-  to_scheduled(task.owner, task, now + task.delay, 'retries', exact(retries), 'deliveries', exact(deliveries), 'done', mark(task, RETRIED), ...)
-  count('retried', 1)
+  moves.to_scheduled(task.owner, task, clock.now + task.delay, 'retries', numbers.exact(retries), 'deliveries', numbers.exact(deliveries), 'done', mark(task, RETRIED), ...)
+  counters.count('retried', 1)
   return RETRIED
 end
 
@@ -104,15 +104,15 @@ local function schedule_retry(task, retries, ...) return run_later(task, retries
 local handlers = {}
 
 function handlers.fail(task)
-  end_lease(task.owner, task, task.took, true)
-  count('failed', 1)
-  tally('failed', 1)
+  leases.close(task.owner, task, task.took, true)
+  counters.count('failed', 1)
+  statistics.tally('failed', 1)
   task.is_counted = true
   local limit = limit_of_retry(task)
   if limit then return give_up(task, 'failed', limit) end
   -- No delay: the worker decided that this error is not retried. Else it is, as long as retries are left.
   if task.delay and task.retries < task.max_retries then return schedule_retry(task, task.retries + 1) end
-  to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
+  moves.to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
@@ -124,7 +124,7 @@ end
 
 -- The task raised Retry: this uses up none of its retries.
 function handlers.later(task)
-  end_lease(task.owner, task, task.took, true)
+  leases.close(task.owner, task, task.took, true)
   local limit = limit_of_retry(task)
   if limit then return give_up(task, 'failed', limit) end
   local before = tonumber(task.raw.immediate)
@@ -137,33 +137,33 @@ function handlers.later(task)
     return give_up(task, 'failed', 'Retry was raised ' .. MOST_IMMEDIATE .. ' times in a row with a delay below 1 second')
   end
   if immediate > FREE_RETRIES then task.delay = IMMEDIATE end
-  return schedule_retry(task, task.retries, 'immediate', exact(immediate))
+  return schedule_retry(task, task.retries, 'immediate', numbers.exact(immediate))
 end
 
 -- The worker itself failed. The start counts as a delivery; after as many as allowed in a row, it is a failure of the task.
 function handlers.fault(task)
-  local most = tonumber(task.raw.max_deliveries) or max_deliveries
+  local most = tonumber(task.raw.max_deliveries) or options.max_deliveries
   if task.deliveries >= most then return handlers.fail(task) end
-  end_lease(task.owner, task, task.took, true)
+  leases.close(task.owner, task, task.took, true)
   return run_later(task, task.retries, task.deliveries)
 end
 
 function handlers.discard(task)
-  end_lease(task.owner, task, task.took, true)
-  remember(task.id, 'discarded', task.worker, task.body, task.report, task)
-  to_ended(task, 'canceled', result_ttl, 'done', mark(task, CANCELED))
-  count('canceled', 1)
+  leases.close(task.owner, task, task.took, true)
+  history.add(task.id, 'discarded', task.worker, task.body, task.report, task)
+  moves.to_ended(task, 'canceled', options.result_ttl, 'done', mark(task, CANCELED))
+  counters.count('canceled', 1)
   return CANCELED
 end
 
 function handlers.poison(task)
-  end_lease(task.owner, task, task.took, true)
-  to_dead(task.owner, task, 'poisoned', task.body, task.report, 'done', mark(task, DEAD))
+  leases.close(task.owner, task, task.took, true)
+  moves.to_dead(task.owner, task, 'poisoned', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
 local function give_back(task, kind)
-  local code = return_task(task.owner, task, kind, task.body, task.report, kind == 'released' and task.delay or nil)
+  local code = leases.give_back(task.owner, task, kind, task.body, task.report, kind == 'released' and task.delay or nil)
   redis.call('HSET', task.key, 'done', mark(task, code))
   return code
 end
@@ -174,9 +174,9 @@ function handlers.crash(task) return give_back(task, 'crashed') end
 
 local finished = 0
 local function finish(task)
-  local sums = end_lease(task.owner, task, task.took, true)
+  local sums = leases.close(task.owner, task, task.took, true)
   sums.finished, finished = sums.finished + 1, finished + 1
-  to_ended(task, 'finished', result_ttl, 'done', mark(task, FINISHED), bounds.result_fields(task.owner, task, task.body))
+  moves.to_ended(task, 'finished', options.result_ttl, 'done', mark(task, FINISHED), bounds.result_fields(task.owner, task, task.body))
   return FINISHED
 end
 
@@ -184,17 +184,17 @@ local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
 for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
 if finished > 0 then
-  count('finished', finished)
-  tally('finished', finished)
+  counters.count('finished', finished)
+  statistics.tally('finished', finished)
 end
 if #ended > 0 then
   -- Users' records are written once, after the next tasks were handed out. A repeated call hands out none, and writes them here.
-  if limit > 0 and redis.call('EXISTS', K.reply) == 0 then place_users() else commit() end
+  if limit > 0 and redis.call('EXISTS', K.reply) == 0 then saving.place_users() else saving.commit() end
 end
 
-start_due_if_needed()
-local reply = { exact(now), '', '', '', '', table.concat(codes) }
-local served_lists, has_handed_out = fetch(reply, limit, at + 1, size == 0)
+due_work.start_if_due()
+local reply = { numbers.exact(clock.now), '', '', '', '', table.concat(codes) }
+local served_lists, has_handed_out = fetch.hand_out(reply, limit, at + 1, size == 0)
 if has_handed_out then runs.keep(ARGV[at + 1]) end
-reply[2], reply[3], reply[4], reply[5] = exact(stat.look), exact(stat.vtime), next_place(served_lists, limit, at + 1), posted and '1' or '0'
+reply[2], reply[3], reply[4], reply[5] = numbers.exact(counters.shard.look), numbers.exact(counters.shard.vtime), fetch.next_place(served_lists, limit, at + 1), outbox.has_posted and '1' or '0'
 return reply

@@ -8,65 +8,65 @@
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
--- include heads base ring organization recent_usage user bounds task dependents removal due_work
+-- include numbers calls keys options counters clock slot statistics writes ring users saving mirrors removal due_work
 if ARGV[FIRST_ARG] then
-  if stat.sampled ~= math.floor(now / 60e6) then
-    touch(P .. 'stats:hours')
-    touch(P .. 'stats:waits')
-    touch_minute()
-    touch_all()
-    tally('ready', tonumber(ARGV[FIRST_ARG]))
-    tally('oldest', tonumber(ARGV[FIRST_ARG + 1]))
-    attempt('HSET', P .. 'stats:hours', ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3])
-    attempt('HSET', P .. 'stats:waits', ARGV[FIRST_ARG + 4], ARGV[FIRST_ARG + 5])
-    set_stat('sampled', math.floor(now / 60e6))
-    commit()
+  if counters.shard.sampled ~= math.floor(clock.now / 60e6) then
+    slot.touch(P .. 'stats:hours')
+    slot.touch(P .. 'stats:waits')
+    statistics.touch_minute()
+    slot.touch_all()
+    statistics.tally('ready', tonumber(ARGV[FIRST_ARG]))
+    statistics.tally('oldest', tonumber(ARGV[FIRST_ARG + 1]))
+    calls.attempt('HSET', P .. 'stats:hours', ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3])
+    calls.attempt('HSET', P .. 'stats:waits', ARGV[FIRST_ARG + 4], ARGV[FIRST_ARG + 5])
+    counters.set('sampled', math.floor(clock.now / 60e6))
+    saving.commit()
   end
   return {}
 end
-start_due(sweep_limit)
+due_work.start(options.sweep_limit)
 for _, state in ipairs({ 'finished', 'failed', 'canceled' }) do
-  local ids = due_members(K['state:' .. state], sweep_limit)
+  local ids = due_work.read_due(K['state:' .. state], options.sweep_limit)
   for _, id in ipairs(ids) do
-    touch(task_key(id))
-    touch(payload_key(id))
-    touch(history_key(id))
-    touch(P .. 'logs:' .. id)
+    slot.touch(keys.task(id))
+    slot.touch(keys.payload(id))
+    slot.touch(keys.history(id))
+    slot.touch(P .. 'logs:' .. id)
   end
-  touch_all()
-  forget(state, ids)
-  swept.forgotten = swept.forgotten + #ids
-  if #ids > 0 then commit() end
+  slot.touch_all()
+  removal.forget(state, ids)
+  due_work.swept.forgotten = due_work.swept.forgotten + #ids
+  if #ids > 0 then saving.commit() end
 end
-for _, name in ipairs(due_members(K.users, sweep_limit)) do
-  local user = load_user(name)
-  if is_idle(user) and not user.is_damaged then
+for _, name in ipairs(due_work.read_due(K.users, options.sweep_limit)) do
+  local user = users.load(name)
+  if users.is_idle(user) and not user.is_damaged then
     redis.call('DEL', user.key)
-    zrem(K.users, name)
+    writes.zrem(K.users, name)
   else
-    zadd(K.users, NEVER, name)
+    writes.zadd(K.users, clock.NEVER, name)
   end
 end
-for _, worker in ipairs(due_members(K.workers, sweep_limit)) do zrem(K.workers, worker) end
-for _, id in ipairs(due_members(K.mirrors, sweep_limit)) do
-  local mirror, is_waited = read_mirror(id), redis.call('EXISTS', waiting_key(id)) == 1
-  if mirror and is_waited then watch(mirror) else forget_mirror(id) end
+for _, worker in ipairs(due_work.read_due(K.workers, options.sweep_limit)) do writes.zrem(K.workers, worker) end
+for _, id in ipairs(due_work.read_due(K.mirrors, options.sweep_limit)) do
+  local mirror, is_waited = mirrors.read(id), redis.call('EXISTS', keys.waiting(id)) == 1
+  if mirror and is_waited then mirrors.watch(mirror) else mirrors.forget(id) end
 end
-set_next_look()
+due_work.set_next()
 local served = redis.call('ZCARD', K.ring)
 -- Versions before did not count active users. Without organizations all who stand in the ring are active; with them a member of a
 -- paused organization is active and not in the shard's ring.
-if stat.groups == 0 and stat.active_users < served then set_stat('active_users', served) end
-if stat.groups == 0 and stat.active == 0 and stat.active_users > 0 then set_stat('active_users', 0) end
-commit()
+if counters.shard.groups == 0 and counters.shard.active_users < served then counters.set('active_users', served) end
+if counters.shard.groups == 0 and counters.shard.active == 0 and counters.shard.active_users > 0 then counters.set('active_users', 0) end
+saving.commit()
 if served == 0 then
   redis.call('ZREM', K.wake, 'ready')
 else
-  wake_if(true) -- a worker may have taken the marker and died
+  ring.wake_if(true) -- a worker may have taken the marker and died
 end
 return {
-  swept.due, swept.reaped, swept.expired, swept.overdue, swept.freed, swept.forgotten, swept.dropped,
-  more_to_sweep and 1 or 0, exact(stat.look), exact(now), swept.at_risk, swept.promoted, redis.call('LLEN', K.alerts),
-  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or exact(NEVER), redis.call('HLEN', K.outbox),
-  stat.sampled ~= math.floor(now / 60e6) and 1 or 0,
+  due_work.swept.due, due_work.swept.reaped, due_work.swept.expired, due_work.swept.overdue, due_work.swept.freed, due_work.swept.forgotten, due_work.swept.dropped,
+  due_work.has_more and 1 or 0, numbers.exact(counters.shard.look), numbers.exact(clock.now), due_work.swept.at_risk, due_work.swept.promoted, redis.call('LLEN', K.alerts),
+  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or numbers.exact(clock.NEVER), redis.call('HLEN', K.outbox),
+  counters.shard.sampled ~= math.floor(clock.now / 60e6) and 1 or 0,
 }

@@ -9,50 +9,50 @@
 --         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
--- include heads base ring organization recent_usage user
+-- include calls counters clock slot records ring organizations users rate saving
 -- Move a user with all its work into another organization, out of one, or into one. The user stays as far ahead of the
 -- others as it was, and a new organization is as far ahead as its first member: moving to and fro makes nobody a
 -- newcomer. For running tasks, the old organization pays for the time used until now, the new one for the rest.
 local function change_group(user, name)
   if user.group == name then return end
   local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user
-  local ahead_in_ring = in_ring.tag - stat.vtime
-  local used = elapsed(user)
+  local ahead_in_ring = in_ring.tag - counters.shard.vtime
+  local used = ring.elapsed(user)
   if user.group then
-    add(user.ring_owner, 'members', -1)
-    account(user.ring_owner, -user.run, -user.expected, -user.start, used, -user.companions)
+    records.add(user.ring_owner, 'members', -1)
+    ring.account(user.ring_owner, -user.run, -user.expected, -user.start, used, -user.companions)
   end
-  set(user, 'group', name)
-  user.ring_owner = ring_owner_of(name)
+  records.set(user, 'group', name)
+  user.ring_owner = organizations.ring_owner(name)
   if name then
     local organization = user.ring_owner
-    add(organization, 'members', 1)
-    account(organization, user.run, user.expected, user.start, -used, user.companions)
-    if organization.tag == -math.huge and ahead_in_ring >= 0 then set(organization, 'tag', arrive(stat) + ahead_in_ring) end
+    records.add(organization, 'members', 1)
+    ring.account(organization, user.run, user.expected, user.start, -used, user.companions)
+    if organization.tag == -math.huge and ahead_in_ring >= 0 then records.set(organization, 'tag', ring.arrive(counters.shard) + ahead_in_ring) end
   end
-  begin_at(user, ahead >= 0 and arrive(user.ring_owner) + ahead or -math.huge)
+  ring.begin_at(user, ahead >= 0 and ring.arrive(user.ring_owner) + ahead or -math.huge)
 end
 
-local user = load_user(ARGV[FIRST_ARG])
-if user.is_damaged then refuse_damaged(user.key) end
+local user = users.load(ARGV[FIRST_ARG])
+if user.is_damaged then calls.refuse_damaged(user.key) end
 local gap, burst, paused = user.gap, user.burst, user.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'group' then
     change_group(user, value ~= '' and value or nil)
   elseif field == 'weight' then
-    reweigh(user, tonumber(value) or 1)
+    ring.reweigh(user, tonumber(value) or 1)
   elseif field == 'pause_note' then
-    set(user, field, value ~= '' and value or nil)
+    records.set(user, field, value ~= '' and value or nil)
   else
-    set(user, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
+    records.set(user, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
   end
 end
 if user.gap ~= gap or user.burst ~= burst then
   rate.change(user, gap, burst, user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil))
 end
 if math.max(user.paused or 0, paused or 0) > 1 then rate.note_pause(user) end
-touch_all()
-commit()
-wake_if(ring_grew)
+slot.touch_all()
+saving.commit()
+ring.wake_if(ring.has_grown)
 return 1

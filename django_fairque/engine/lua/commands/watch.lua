@@ -5,23 +5,23 @@
 -- ARGV    options, the shard that asks, n (0..1000), n ids
 -- REPLY   for each: open, finished, failed, canceled, or '' when it is not known
 -- COST    2 commands each, 2 more for one that has not ended
--- include heads base ring organization recent_usage user bounds task
+-- include keys clock slot statistics writes task_record
 local shard, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local states, tasks = {}, {}
 for i = 1, size do
-  local task = read_task(ARGV[FIRST_ARG + 1 + i])
+  local task = task_record.read(ARGV[FIRST_ARG + 1 + i])
   local is_over = task and (task.state == 'finished' or task.state == 'canceled')
   states[i] = not task and '' or (is_over or task.state == 'failed') and task.state or 'open'
   if task and not is_over then
-    touch(watchers_key(task.id))
+    slot.touch(keys.watchers(task.id))
     tasks[#tasks + 1] = task
   end
 end
-touch_all()
+slot.touch_all()
 for _, task in ipairs(tasks) do
   redis.call('HSET', task.key, 'waited', '1', 'watched', '1')
-  sadd(watchers_key(task.id), shard)
+  writes.sadd(keys.watchers(task.id), shard)
 end
-flush()
-flush_stats()
+writes.flush()
+statistics.flush()
 return states

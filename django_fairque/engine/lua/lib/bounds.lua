@@ -2,22 +2,13 @@
 --
 -- A user's `result_bytes` is the sum of its tasks' `result_size`, and `dead` is the number of its dead letters. `results:{user}` has the
 -- tasks with a counted result, by when they ended. A small result is not counted: the record of its task takes as much.
+--
+-- include heads numbers calls keys options counters clock slot writes records
 
-local bounds = {} -- in one table: a script has room for 200 names
-do
-
-local max_result_bytes, max_dead_letters -- the last words of the queue's options; 0: no limit
-local read = false
-each_call(function()
-  local options = ARGV[2]
-  if options == read then return end
-  local bytes, letters = string.match(options, '(%d+) (%d+)$')
-  max_result_bytes, max_dead_letters = tonumber(bytes), tonumber(letters)
-  read = options
-end)
+local bounds = {}
 
 local COUNTED = 1000 -- bytes of the largest result that is not counted
-local MOST_REMOVED = CHUNK -- results of a user in one call
+local MOST_REMOVED = calls.CHUNK -- results of a user in one call
 local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes that a short dead letter keeps
 
 local function results_key(user_name) return P .. 'results:' .. user_name end
@@ -33,7 +24,7 @@ function bounds.note_result(user, body)
   if not plan then
     plan = { added = 0, removed = {}, excess = 0 }
     plans[user] = plan
-    touch(results_key(user.name))
+    slot.touch(results_key(user.name))
   end
   plan.added = plan.added + #body
 end
@@ -41,16 +32,16 @@ end
 -- Choose the user's oldest results, as many as must be removed. Reads only.
 function bounds.plan()
   for user, plan in pairs(plans or {}) do
-    plan.excess = max_result_bytes > 0 and math.max(0, user.result_bytes + plan.added - max_result_bytes) or 0
-    local ids = plan.excess > 0 and attempt('ZRANGE', results_key(user.name), 0, MOST_REMOVED - 1) or {}
+    plan.excess = options.max_result_bytes > 0 and math.max(0, user.result_bytes + plan.added - options.max_result_bytes) or 0
+    local ids = plan.excess > 0 and calls.attempt('ZRANGE', results_key(user.name), 0, MOST_REMOVED - 1) or {}
     for _, id in ipairs(ids) do
       if plan.excess <= 0 then break end
-      local size = number(attempt('HGET', task_key(id), 'result_size') or nil)
+      local size = numbers.read(calls.attempt('HGET', keys.task(id), 'result_size') or nil)
       if size then
         plan.removed[#plan.removed + 1] = { id = id, size = size }
         plan.excess = plan.excess - size
       else
-        zrem(results_key(user.name), id)
+        writes.zrem(results_key(user.name), id)
       end
     end
   end
@@ -59,10 +50,10 @@ end
 function bounds.remove_planned()
   for user, plan in pairs(plans or {}) do
     for _, result in ipairs(plan.removed) do
-      redis.call('HSET', task_key(result.id), 'result_removed', exact(result.size))
-      redis.call('HDEL', task_key(result.id), 'result', 'result_size')
+      redis.call('HSET', keys.task(result.id), 'result_removed', numbers.exact(result.size))
+      redis.call('HDEL', keys.task(result.id), 'result', 'result_size')
       bounds.forget_result(user, result.id, result.size)
-      count('results_removed', 1)
+      counters.count('results_removed', 1)
     end
   end
 end
@@ -75,51 +66,49 @@ function bounds.result_fields(user, task, body)
   local plan = plans[user]
   if plan.excess > 0 then
     plan.excess = plan.excess - size
-    count('results_removed', 1)
-    return 'result_removed', exact(size)
+    counters.count('results_removed', 1)
+    return 'result_removed', numbers.exact(size)
   end
-  zadd(results_key(user.name), now, task.id)
-  add(user, 'result_bytes', size)
-  return 'result', body, 'result_size', exact(size)
+  writes.zadd(results_key(user.name), clock.now, task.id)
+  records.add(user, 'result_bytes', size)
+  return 'result', body, 'result_size', numbers.exact(size)
 end
 
-function bounds.touch_result(user_name) touch(results_key(user_name)) end
+function bounds.touch_result(user_name) slot.touch(results_key(user_name)) end
 
 -- Its result is gone, or goes in this call.
 function bounds.forget_result(user, id, size)
-  zrem(results_key(user.name), id)
-  add(user, 'result_bytes', -size)
+  writes.zrem(results_key(user.name), id)
+  records.add(user, 'result_bytes', -size)
 end
 
 -- For repair: the task is among its user's results if it has a counted one.
 function bounds.repair_result(user_name, id, task)
   local is_there = task and task.state == 'finished' and task.user == user_name and task.raw.result_size
   local key = results_key(user_name)
-  return is_there and redis.call('ZADD', key, task.raw.ended or now_text, id) or redis.call('ZREM', key, id)
+  return is_there and redis.call('ZADD', key, task.raw.ended or clock.now_text, id) or redis.call('ZREM', key, id)
 end
 
 -- Whether further dead letters of this user are kept in a short form.
-function bounds.is_full(user) return max_dead_letters > 0 and user.dead >= max_dead_letters end
+function bounds.is_full(user) return options.max_dead_letters > 0 and user.dead >= options.max_dead_letters end
 
 -- Bring a task that becomes a dead letter into its short form: without its earlier attempts, their log lines, and a large payload. Its
 -- field `short` is the number of bytes of the payload that was removed. Returns the reason as it is kept.
 function bounds.shorten(task, reason)
-  local text = attempt('GETRANGE', payload_key(task.id), 0, heads.MOST - 1)
+  local text = calls.attempt('GETRANGE', keys.payload(task.id), 0, heads.MOST - 1)
   local _, payload_at = heads.read(text)
-  local size, removed = (attempt('STRLEN', payload_key(task.id)) or 0) - (payload_at or 1) + 1, 0
+  local size, removed = (calls.attempt('STRLEN', keys.payload(task.id)) or 0) - (payload_at or 1) + 1, 0
   if size > SHORT_PAYLOAD then
     removed = size
-    redis.call('SET', payload_key(task.id), payload_at and string.sub(text, 1, payload_at - 1) or '')
+    redis.call('SET', keys.payload(task.id), payload_at and string.sub(text, 1, payload_at - 1) or '')
   end
-  redis.call('HSET', task.key, 'short', exact(removed))
-  redis.call('DEL', history_key(task.id), P .. 'logs:' .. task.id)
-  count('dead_letters_shortened', 1)
+  redis.call('HSET', task.key, 'short', numbers.exact(removed))
+  redis.call('DEL', keys.history(task.id), P .. 'logs:' .. task.id)
+  counters.count('dead_letters_shortened', 1)
   if #reason > SHORT_REASON then -- no character is cut in two
     local last = SHORT_REASON
     while last > 0 and string.find(reason, '^[\128-\191]', last + 1) do last = last - 1 end
     reason = string.sub(reason, 1, last) .. '…'
   end
-  return reason .. ' [kept in a short form: the user has ' .. exact(max_dead_letters) .. ' complete dead letters, as many as max_dead_letters]'
-end
-
+  return reason .. ' [kept in a short form: the user has ' .. numbers.exact(options.max_dead_letters) .. ' complete dead letters, as many as max_dead_letters]'
 end

@@ -1,30 +1,44 @@
--- Hand out the next tasks: `take_for` (lib/select_next.lua) decides which, then all of it is written. Used by the commands pop and settle.
+-- Hand out the next tasks: `selection.select` (lib/selection.lua) decides which, then all of it is written. Used by the commands pop and settle.
+--
+-- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users saving task_record deadlines moves windows next_task turns selection
 
-local fetch, next_place, append_leases
-do
+local fetch = {}
 
-do
+local CHUNK, NEVER = calls.CHUNK, clock.NEVER
+local exact, argument = numbers.exact, numbers.argument -- called often
+
+-- By name: the tasks that the worker runs together in one call, and how many of them. The text is the same from call to call, so it
+-- is read only when it has changed.
+local batch_sizes, batch_text = {}, ''
+local function batch_sizes_of(text)
+  if text ~= batch_text then
+    local words = lists.unpack(text)
+    batch_sizes, batch_text = {}, text
+    for i = 1, #words, 2 do batch_sizes[words[i]] = tonumber(words[i + 1]) end
+  end
+  return batch_sizes
+end
 
 -- The position of the next user ('' if there is none), when it came if it is a newcomer, the position a newcomer would
 -- have, and 1 if users wait that are no newcomers.
 local function place_in_ring(served_lists, limit)
-  local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(stat)
-  if limit == 0 or #taken >= limit or last and last.is_held_back then
+  local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
+  if limit == 0 or #turns.taken >= limit or last and last.is_held_back then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
     if place ~= '' and tonumber(place) < 0 then
-      local first = turn > stat.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+      local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
     end
   end
-  return table.concat({ place, came, exact(turn), stat.others > 0 and '1' or '' }, ':')
+  return table.concat({ place, came, exact(turn), counters.shard.others > 0 and '1' or '' }, ':')
 end
 
 -- The figures from which the caller decides which shard is next. If it serves all users: the position of the next user
 -- in the ring, '' if there is none. If it serves lists: for each list that was examined (the steal targets may be all
 -- users), separated by blanks, this position (0 for a list of names), a slash, and the amount taken for the list.
--- `served_lists` is the result of `fetch`.
-function next_place(served_lists, limit, at)
-  if not is_spread then return '' end
+-- `served_lists` is the result of `fetch.hand_out`.
+function fetch.next_place(served_lists, limit, at)
+  if not options.is_spread then return '' end
   if ARGV[at + 5] == '*' then return place_in_ring(served_lists, limit) end
   local texts = {}
   for i, one in ipairs(served_lists) do
@@ -32,8 +46,6 @@ function next_place(served_lists, limit, at)
     texts[i] = table.concat({ place, '/', exact(one.got) })
   end
   return table.concat(texts, ' ')
-end
-
 end
 
 -- The fields that describe how the task was handed out, as far as this differs from the last time.
@@ -50,42 +62,37 @@ local function marks_of(task)
   return marks
 end
 
-local append_lease
-do
-
 -- The values that few leases have: field and value in turns, packed.
 local function rare_values(task)
   local raw, deliveries = task.raw, task.deliveries
   if deliveries == 1 and not (raw.retries or raw.due or raw.suspect or task.is_quarantined) then return '' end
   local suspect = task.is_quarantined and '2' or raw.suspect or ''
-  return pack({ 'deliveries', exact(deliveries), 'retries', raw.retries or '', 'due', raw.due or '', 'suspect', suspect })
+  return lists.pack({ 'deliveries', exact(deliveries), 'retries', raw.retries or '', 'due', raw.due or '', 'suspect', suspect })
 end
 
-function append_lease(reply, task, payload)
+local function append_lease(reply, task, payload)
   local raw, n = task.raw, #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = task.id, task.token_text, payload or '', task.user
   reply[n + 5], reply[n + 6], reply[n + 7] = raw.name or '', raw.priority, raw.created or exact(task.created)
   reply[n + 8], reply[n + 9], reply[n + 10] = raw.ready or '', raw.max_retries or '', raw.timeout or ''
-  local deadline = task.deadline or deadline_of(task)
+  local deadline = task.deadline or deadlines.to_start(task)
   if deadline >= NEVER or deadline <= -NEVER then deadline = exact(deadline) end -- only a damaged record has such a deadline, which the server does not print as an integer
   reply[n + 11], reply[n + 12], reply[n + 13], reply[n + 14] = deadline, raw.expires or '', raw.run or '', raw.trace or ''
   reply[n + 15] = rare_values(task)
 end
 
-end
-
 local function payloads_of(tasks)
-  local keys, places, values = {}, {}, {}
+  local unread, places, values = {}, {}, {}
   for i, task in ipairs(tasks) do
     if task.is_whole and task.payload_at then
       values[i] = string.sub(task.text, task.payload_at)
     else
-      keys[#keys + 1], places[#places + 1] = payload_key(task.id), i
+      unread[#unread + 1], places[#places + 1] = keys.payload(task.id), i
     end
   end
-  for first = 1, #keys, CHUNK do
-    local last = math.min(first + CHUNK - 1, #keys)
-    local some = redis.call('MGET', unpack(keys, first, last))
+  for first = 1, #unread, CHUNK do
+    local last = math.min(first + CHUNK - 1, #unread)
+    local some = redis.call('MGET', unpack(unread, first, last))
     for i = first, last do values[places[i]] = heads.payload_in(some[i - first + 1]) end
   end
   return values
@@ -93,19 +100,19 @@ end
 
 -- Finds out which of these are of a name and user in quarantine (handlers.overdue in settle.lua). One command, if there are any.
 local function note_quarantined(tasks)
-  if stat.quarantine <= now or #tasks == 0 then return end
+  if counters.shard.quarantine <= clock.now or #tasks == 0 then return end
   local members = {}
   for i, task in ipairs(tasks) do members[i] = task.user .. '\0' .. (task.raw.name or '') end
   for first = 1, #members, CHUNK do
     local last = math.min(first + CHUNK - 1, #members)
     for i, quarantine_end in ipairs(redis.call('ZMSCORE', P .. 'quarantine', unpack(members, first, last))) do
-      tasks[first + i - 1].is_quarantined = quarantine_end and tonumber(quarantine_end) > now
+      tasks[first + i - 1].is_quarantined = quarantine_end and tonumber(quarantine_end) > clock.now
     end
   end
 end
 
 -- `reply` gets the end of the leases, and then 15 values of each.
-function append_leases(reply, tasks, payloads, lease_end)
+function fetch.append_leases(reply, tasks, payloads, lease_end)
   if tasks[1] then reply[#reply + 1] = exact(lease_end) end
   for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i]) end
 end
@@ -113,104 +120,104 @@ end
 -- The same call again (its reply was lost): the leases that it was given the first time and still has. `stored`: the token of the first
 -- one, and the ids in the order of their tokens.
 local function replay(reply, stored, lease_end)
-  local list, tasks = unpack_list(stored), {}
+  local list, tasks = lists.unpack(stored), {}
   local before = (tonumber(list[1]) or 0) - 2
   for i = 2, #list do
-    local task = read_task(list[i])
+    local task = task_record.read(list[i])
     if task and task.state == 'started' and task.token == before + i then tasks[#tasks + 1] = task end
   end
   note_quarantined(tasks)
-  append_leases(reply, tasks, payloads_of(tasks), lease_end)
+  fetch.append_leases(reply, tasks, payloads_of(tasks), lease_end)
 end
 
 local function bury_expired()
-  for _, task in ipairs(expired) do
-    zrem(K['state:queued'], task.id);
-    (task.bury or expire)(task)
+  for _, task in ipairs(next_task.expired) do
+    writes.zrem(K['state:queued'], task.id);
+    (task.bury or moves.expire)(task)
   end
-  for _, id in ipairs(dropped_ids) do zrem(K['state:queued'], id) end
+  for _, id in ipairs(next_task.dropped_ids) do writes.zrem(K['state:queued'], id) end
 end
 
--- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`take_for`), users,
+-- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`selection.select`), users,
 -- steal targets, batch sizes.
--- With `is_look` and a limit of 0 only what `next_place` says. Returns what `take_for` returned, for `next_place`, and
+-- With `is_look` and a limit of 0 only what `fetch.next_place` says. Returns what `selection.select` returned, for `fetch.next_place`, and
 -- whether `taken` was handed out (a repeated call hands out nothing new).
-function fetch(reply, limit, at, is_look)
+function fetch.hand_out(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
   -- A worker that has waited since it sent this call may be gone: nobody would run the tasks.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
-  is_look = is_look and is_spread and limit == 0 and ARGV[at + 5] ~= '*'
+  is_look = is_look and options.is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
   local batch_sizes = batch_sizes_of(ARGV[steal + 1 + (tonumber(ARGV[steal]) or 0)] or '')
   local served_lists = {}
-  if (limit > 0 or is_look) and stat.paused == 0 then
-    served_lists = take_for(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)
+  if (limit > 0 or is_look) and counters.shard.paused == 0 then
+    served_lists = selection.select(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)
   end
+  local taken, expired, shard = turns.taken, next_task.expired, counters.shard
+  local now = clock.now
   local lease_end = now + lease
-  if #taken == 0 and #expired + #dropped_ids == 0 then
+  if #taken == 0 and #expired + #next_task.dropped_ids == 0 then
     local stored
     if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
-      stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', reply_ttl(0))
+      stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', replies.ttl(0))
     else
       stored = limit > 0 and redis.call('GET', K.reply)
     end
     if stored then replay(reply, stored, lease_end) end
-    commit()
-    wake_if(woken or ring_grew)
+    saving.commit()
+    ring.wake_if(woken or ring.has_grown)
     return served_lists
   end
 
-  local payloads, record = payloads_of(taken), { exact(stat.token + 1) }
+  local payloads, record = payloads_of(taken), { exact(shard.token + 1) }
   note_quarantined(taken)
-  for _, task in ipairs(expired) do touch(history_key(task.id)) end
-  if #expired > 0 then touch_minute() end
-  touch_all()
+  for _, task in ipairs(expired) do slot.touch(keys.history(task.id)) end
+  if #expired > 0 then statistics.touch_minute() end
+  slot.touch_all()
   for i, task in ipairs(taken) do
-    task.token = stat.token + i
+    task.token = shard.token + i
     task.token_text = exact(task.token)
     record[i + 1] = task.id
   end
   -- The first write: it finds out whether this nonce was served before, and if so, returns the stored leases.
-  local packed = pack(record)
-  local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', reply_ttl(#packed))
+  local packed = lists.pack(record)
+  local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', replies.ttl(#packed))
   if stored then
     replay(reply, stored, lease_end)
-    wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
+    ring.wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
     return served_lists
   end
 
-  set_stat('token', stat.token + #taken)
+  counters.set('token', shard.token + #taken)
   for _, task in ipairs(taken) do
-    zadd(K['state:started'], lease_end, task.id)
-    sadd(K.leases, task.id)
+    writes.zadd(K['state:started'], lease_end, task.id)
+    writes.sadd(K.leases, task.id)
   end
-  flush()
+  writes.flush()
   for _, task in ipairs(taken) do
     task.deliveries = task.deliveries + 1
-    zrem(K['state:queued'], task.id)
+    writes.zrem(K['state:queued'], task.id)
     redis.call('HSET', task.key, 'state', 'started', 'token', task.token_text, 'worker', worker,
-      'started', now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
+      'started', clock.now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
-    task.deadline = deadline_of(task)
+    task.deadline = deadlines.to_start(task)
     if task.deadline < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
       redis.call('HSET', task.key, 'warn', 'missed')
-      count('sla_violated', 1)
-      count('sla_violated:' .. task.priority, 1)
-      tally('violated', 1)
-      alert('violated', task, task.deadline)
+      counters.count('sla_violated', 1)
+      counters.count('sla_violated:' .. task.priority, 1)
+      statistics.tally('violated', 1)
+      alerts.add('violated', task, task.deadline)
     end
   end
-  append_leases(reply, taken, payloads, lease_end)
+  fetch.append_leases(reply, taken, payloads, lease_end)
   if #taken > 0 then
-    count('started', #taken)
-    look_at(lease_end)
+    counters.count('started', #taken)
+    counters.note_due(lease_end)
   end
   bury_expired()
-  for _, user in ipairs(user_order) do remove_taken(user) end
-  commit()
-  wake_if(woken or ring_grew)
+  for _, user in ipairs(users.order) do windows.remove_taken(user) end
+  saving.commit()
+  ring.wake_if(woken or ring.has_grown)
   return served_lists, true
-end
-
 end

@@ -1,10 +1,9 @@
 -- The head of a task. The fields that never change for most tasks are not in their records, but in front of their
 -- payloads, in the same string. So a task that waits for its first start has no record, which takes a quarter less
 -- memory. Its first change adds a record with the changed fields. A field of the record takes precedence over the head;
--- without `state` the task is queued. `read_task` (lib/task.lua) reads both.
+-- without `state` the task is queued. `task_record.read` (lib/task_record.lua) reads both.
 
-local heads = {} -- in one table: a script has room for 200 names
-do
+local heads = {}
 
 -- The parts of a head: user, moment of creation, trace ('' if there is none), and what tasks of one form have in common. JSON contains no
 -- such characters. A task whose texts contain them, whose head would be longer, or that counts against a limit on bytes, has no head.
@@ -64,6 +63,4 @@ end
 function heads.payload_in(text)
   local _, last = string.find(string.sub(text or '', 1, heads.MOST), PATTERN)
   return last and string.sub(text, last + 1) or text
-end
-
 end

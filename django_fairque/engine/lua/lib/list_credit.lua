@@ -1,11 +1,12 @@
--- Serving a list of users (`--users`), independent of the order of the ring. Used by lib/select_next.lua.
+-- Serving a list of users (`--users`), independent of the order of the ring. Used by lib/selection.lua and lib/turns.lua.
 --
 -- A list is served out of turn, which must not cost anybody a turn, neither other users nor those of the list. So the virtual time
 -- does not move, and the cost of a list's tasks (`credit`, kept for each user and organization) is subtracted from the tags again:
 -- as much as all users of the list that can be served have received, so that their order among each other stays.
+--
+-- include options counters records ring
 
 local list_credit = {}
-do
 
 -- The state of one list: `ring_owners`, the owners of its users' rings, and `has_come`, by ring owner and user: whether
 -- the user has come since its last turn.
@@ -18,7 +19,7 @@ function list_credit.note(credit, one, position)
     credit.ring_owners[#credit.ring_owners + 1] = ring_owner
   end
   -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
-  local margin = is_spread and ring_owner == stat and one.came == 0 and position < one.tag and step_at(one.tag) / 2 or 0
+  local margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and position < one.tag and ring.step_at(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
   has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and position < one.tag - 1.5 * margin
 end
@@ -37,7 +38,7 @@ end
 
 -- The lowest position among the list's users, without users that have come since their last turn. The expected cost of
 -- running tasks does not count here: it is corrected when they end.
-local function certain(one) return fair_by_tasks and one.tag or one.tag - pending(one) / one.weight end
+local function certain(one) return options.fair_by_tasks and one.tag or one.tag - ring.pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 
 -- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is. Not more
@@ -45,16 +46,14 @@ function list_credit.first(credit, ring_owner) return least(credit, ring_owner, 
 function list_credit.take_off(credit)
   for _, ring_owner in ipairs(credit.ring_owners) do
     local all_got = least(credit, ring_owner, function(one) return math.min(one.credit, one.tag - ring_owner.vtime) end)
-    if all_got and all_got >= mean_cost() / 8 then
+    if all_got and all_got >= ring.mean_cost() / 8 then
       for one, has_come in pairs(credit.has_come[ring_owner]) do
         if not has_come then
-          add(one, 'tag', -all_got)
-          add(one, 'credit', -all_got)
+          records.add(one, 'tag', -all_got)
+          records.add(one, 'credit', -all_got)
           one.was_tag = nil -- its place is written, though it may be what it was: it has been served since it came
         end
       end
     end
   end
-end
-
 end

@@ -1,11 +1,15 @@
 -- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
 -- push, deliver and fire.
+--
+-- include calls keys options counters slot writes task_record mirrors edges push
+
+local push_dependencies = {}
 
 local remotes -- dependencies on other shards, by id; set for each graph, and not read without one
 
 -- Find the dependencies that block an accepted task, by their present states. Returns a refusal or nil, and the index
 -- of the next argument.
-local function read_dependencies(at)
+function push_dependencies.read(at)
   remotes = {}
   for _ = 1, tonumber(ARGV[at]) do
     remotes[ARGV[at + 1]] = { shard = ARGV[at + 2] }
@@ -15,14 +19,14 @@ local function read_dependencies(at)
   local states = {}
   local function state_of(id)
     if states[id] == nil and remotes[id] then
-      local mirror = read_mirror(id)
+      local mirror = mirrors.read(id)
       remotes[id].is_known = mirror and true
       states[id] = mirror and mirror.state or 'open'
     elseif states[id] == nil then
-      states[id] = attempt('HGET', task_key(id), 'state')
+      states[id] = calls.attempt('HGET', keys.task(id), 'state')
       if not states[id] then
-        local task = read_task(id)
-        states[id] = task and task.state or is_posted and 'finished' -- known when it was posted
+        local task = task_record.read(id)
+        states[id] = task and task.state or push.is_posted and 'finished' -- known when it was posted
       end
     end
     return states[id]
@@ -30,20 +34,20 @@ local function read_dependencies(at)
   local lists = tonumber(ARGV[at])
   at = at + 1
   for _ = 1, lists do
-    local item, policy, size = items[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
-    if codes[item.index] == 1 and item.owner then
+    local item, policy, size = push.items[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
+    if push.codes[item.index] == 1 and item.owner then
       item.policy, item.blockers, item.parents = policy, {}, {}
       local known = {}
       for i = 1, size do
-        local id = alias[ARGV[at + 2 + i]]
+        local id = push.alias[ARGV[at + 2 + i]]
         if id then item.is_redirected = true else id = ARGV[at + 2 + i] end
         if not known[id] then
           known[id] = true
           item.parents[#item.parents + 1] = id
-          local new = accepted_by_id[id]
+          local new = push.accepted_by_id[id]
           local state = not new and state_of(id)
           if not new and not state then return { 'missing', tostring(item.index), id } end
-          if new or not is_ended(state) or (state == 'failed' and policy == 'wait') then
+          if new or not push.is_ended(state) or (state == 'failed' and policy == 'wait') then
             item.blockers[#item.blockers + 1] = id
             if new then new.waited = true end
           elseif policy ~= 'run' and state ~= 'finished' then
@@ -59,14 +63,14 @@ end
 
 -- The caller knows of no cycle by the ids that it says. One can close through a task that was known under another id already
 -- (maybe that of its own dependent), and outside this call through an id that lives again: it had ended, and tasks wait for it.
-local function find_cycle(limit)
+function push_dependencies.find_cycle(limit)
   local function blockers_of(id)
-    local item = accepted_by_id[id]
+    local item = push.accepted_by_id[id]
     if item then return item.blockers or {} end
-    return redis.call('SMEMBERS', blocked_key(id))
+    return redis.call('SMEMBERS', keys.blocked(id))
   end
-  for _, item in ipairs(accepted) do
-    local lives_again = item.blockers and item.before and redis.call('EXISTS', waiting_key(item.id)) == 1
+  for _, item in ipairs(push.accepted) do
+    local lives_again = item.blockers and item.before and redis.call('EXISTS', keys.waiting(item.id)) == 1
     if item.blockers and (item.is_redirected or lives_again) then
       local came_from, stack, looked = {}, { item.id }, 0
       while #stack > 0 do
@@ -94,12 +98,9 @@ local function find_cycle(limit)
   return nil
 end
 
-local touch_dependencies, write_edges
-do
-
 local function check_set(key)
-  local size = attempt('SCARD', key)
-  if not size then refuse_damaged(key) end
+  local size = calls.attempt('SCARD', key)
+  if not size then calls.refuse_damaged(key) end
   return size
 end
 
@@ -108,7 +109,7 @@ end
 -- read without one.
 local sizes, added, of_few, deferred
 
-local function slice() return math.min(sweep_limit, MOST_RESOLVED) end
+local function slice() return math.min(options.sweep_limit, edges.MOST_RESOLVED) end
 
 -- A user has few deferred tasks if they fit into one slice.
 local function note_first(item)
@@ -129,30 +130,30 @@ local function write_first()
   for id, size in pairs(added) do
     if sizes[id] + size > slice() then
       if sizes[id] > 0 and sizes[id] <= slice() then
-        for _, dependent in ipairs(redis.call('SMEMBERS', waiting_key(id))) do sadd(first_key(id), dependent) end
+        for _, dependent in ipairs(redis.call('SMEMBERS', keys.waiting(id))) do writes.sadd(keys.first(id), dependent) end
       end
-      for _, dependent in ipairs(of_few[id] or {}) do sadd(first_key(id), dependent) end
+      for _, dependent in ipairs(of_few[id] or {}) do writes.sadd(keys.first(id), dependent) end
     end
   end
 end
 
-function touch_dependencies(run, is_graph)
+function push_dependencies.touch(run, is_graph)
   if is_graph then sizes, added, of_few, deferred = {}, {}, {}, {} end
-  if run ~= '' then check_set(run_key(run)) end
-  for _, item in ipairs(accepted) do
-    if item.before and item.before.waited and redis.call('EXISTS', waiting_key(item.id), watchers_key(item.id)) > 0 then
+  if run ~= '' then check_set(keys.run(run)) end
+  for _, item in ipairs(push.accepted) do
+    if item.before and item.before.waited and redis.call('EXISTS', keys.waiting(item.id), keys.watchers(item.id)) > 0 then
       item.waited = true
     end
-    if item.before and item.before.raw.run then touch(run_key(item.before.raw.run)) end
-    if item.dropped then touch(history_key(item.id)) end
+    if item.before and item.before.raw.run then slot.touch(keys.run(item.before.raw.run)) end
+    if item.dropped then slot.touch(keys.history(item.id)) end
     if item.blockers and not item.dropped and #item.blockers > 0 then
       item.is_blocked = true
-      check_set(blocked_key(item.id))
+      check_set(keys.blocked(item.id))
       for _, id in ipairs(item.blockers) do
-        sizes[id] = check_set(waiting_key(id))
-        touch(reacting_key(id))
-        touch(first_key(id))
-        if remotes[id] then touch(remote_key(id)) end
+        sizes[id] = check_set(keys.waiting(id))
+        slot.touch(keys.reacting(id))
+        slot.touch(keys.first(id))
+        if remotes[id] then slot.touch(keys.remote(id)) end
       end
     end
   end
@@ -161,27 +162,25 @@ end
 local function write_edges_of(item)
   note_first(item)
   for _, id in ipairs(item.blockers) do
-    sadd(blocked_key(item.id), id)
-    sadd(waiting_key(id), item.id)
-    if item.policy ~= 'wait' then sadd(reacting_key(id), item.id) end
+    writes.sadd(keys.blocked(item.id), id)
+    writes.sadd(keys.waiting(id), item.id)
+    if item.policy ~= 'wait' then writes.sadd(keys.reacting(id), item.id) end
     local remote = remotes[id]
     if remote and not remote.is_known then
       remote.is_known = true
-      redis.call('HSET', remote_key(id), 'state', 'open', 'shard', remote.shard)
-      watch({ id = id, shard = remote.shard })
-    elseif not remote and not accepted_by_id[id] then
-      redis.call('HSET', task_key(id), 'waited', '1')
+      redis.call('HSET', keys.remote(id), 'state', 'open', 'shard', remote.shard)
+      mirrors.watch({ id = id, shard = remote.shard })
+    elseif not remote and not push.accepted_by_id[id] then
+      redis.call('HSET', keys.task(id), 'waited', '1')
     end
   end
-  count('edges', #item.blockers)
+  counters.count('edges', #item.blockers)
 end
 
-function write_edges()
-  for _, item in ipairs(accepted) do
+function push_dependencies.write_edges()
+  for _, item in ipairs(push.accepted) do
     if item.is_blocked then write_edges_of(item) end
   end
   write_first()
-  flush()
-end
-
+  writes.flush()
 end

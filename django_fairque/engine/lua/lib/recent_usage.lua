@@ -5,9 +5,12 @@
 -- hours, `recent:0:7` how many tasks started in an even hour after a wait of bucket 7. When an hour begins,
 -- the fields for it hold values that are two hours old, and are set to 0 (not removed: that would be one more command).
 -- engine/statistics/recent_usage.py reads them.
+--
+-- include counters clock records
 
-local note_work, note_wait -- all else here is its own: a script has room for 200 names
-do
+local recent_usage = {}
+
+local set = records.set -- called often
 
 local HOUR = 3600e6
 local FIRST_WAIT = 10e3 -- bucket 0: shorter than 10 ms; each of the next is three times as wide
@@ -26,8 +29,7 @@ local function empty(user, half)
   end
 end
 
-local function this_half(user)
-  local hour = math.floor(now / HOUR)
+local function half_of(user, hour)
   local half = hour % 2
   if user.hour ~= hour then
     if user.hour then
@@ -39,34 +41,32 @@ local function this_half(user)
   return half
 end
 
-local function note_work_of_all(microseconds)
-  local hour = math.floor(now / HOUR)
-  local half = hour % 2
-  if stat.hour ~= hour then
-    set_stat(WORKED[half], 0)
-    if hour - stat.hour ~= 1 then set_stat(WORKED[1 - half], 0) end
-    set_stat('hour', hour)
+local function note_work_of_all(microseconds, hour)
+  local shard, half = counters.shard, hour % 2
+  if shard.hour ~= hour then
+    counters.set(WORKED[half], 0)
+    if hour - shard.hour ~= 1 then counters.set(WORKED[1 - half], 0) end
+    counters.set('hour', hour)
   end
-  set_stat(WORKED[half], stat[WORKED[half]] + microseconds)
+  counters.set(WORKED[half], shard[WORKED[half]] + microseconds)
 end
 
-function note_work(user, microseconds)
+function recent_usage.note_work(user, microseconds)
   if microseconds == 0 then return end
-  local field = WORKED[this_half(user)]
+  local hour = math.floor(clock.now / HOUR)
+  local field = WORKED[half_of(user, hour)]
   set(user, field, (user[field] or 0) + microseconds)
-  note_work_of_all(microseconds)
+  note_work_of_all(microseconds, hour)
 end
 
 local index, least, edge = 0, 0, FIRST_WAIT -- the bucket of the last wait: the next one is often of the same
-function note_wait(user, microseconds)
+function recent_usage.note_wait(user, microseconds)
   if microseconds < least or microseconds >= edge then
     index, least, edge = 0, 0, FIRST_WAIT
     while microseconds >= edge and index < LAST_BUCKET do
       index, least, edge = index + 1, edge, edge * 3
     end
   end
-  local field = WAITED[this_half(user)][index]
+  local field = WAITED[half_of(user, math.floor(clock.now / HOUR))][index]
   set(user, field, (user[field] or 0) + 1)
-end
-
 end

@@ -2,7 +2,7 @@
 --
 -- A ring holds the users and organizations that can be served now. The shard's ring holds users and organizations next
 -- to each other; an organization's own ring holds its members. An entry of a ring has a `tag` (its virtual start tag),
--- a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters (`stat`), or the organization. A
+-- a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters (`counters.shard`), or the organization. A
 -- ring owner keeps its virtual time (`vtime`), the last tag in the order of arrival (`arrival`) and the number of
 -- started tasks (`started`).
 --
@@ -24,73 +24,72 @@
 --
 -- Tasks that lists take are counted separately (lib/list_credit.lua). If the queue has several shards, a user that
 -- returns at its own tag is placed slightly before it (`margin`): the virtual time of this shard may be behind that of
--- the others, and the tag with it (lib/select_next.lua). A list keeps this margin.
+-- the others, and the tag with it (lib/turns.lua). A list keeps this margin.
+--
+-- include options counters clock writes records
 
-local TASK_COST = 1e6   -- charged by tasks: one task counts as one second
-local FIRST_COST = 1e5  -- expected of a task before any has been seen: 0.1 s
-local LEAST_COST = 100  -- no task is cheaper than handling it
+local ring = {
+  TASK_COST = 1e6,  -- charged by tasks: one task counts as one second
+  FIRST_COST = 1e5, -- expected of a task before any has been seen: 0.1 s
+  LEAST_COST = 100, -- no task is cheaper than handling it
+}
 
-local function set(one, field, value)
-  one[field] = value
-  one.changed[field] = true
-end
+local set, add = records.set, records.add -- called often
+local EPOCH = clock.EPOCH
 
-local function add(one, field, amount) set(one, field, one[field] + amount) end
-
-local function ring_of(ring_owner) return ring_owner == stat and K.ring or ring_owner.ring end
+function ring.key(ring_owner) return ring_owner == counters.shard and K.ring or ring_owner.ring end
 
 -- For an organization, `ready` is the number of its members in its ring, and `run` the number of their running tasks.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
+ring.can_be_served = can_be_served
 
-local ring_grew -- someone can be served who could not before
-each_call(function() ring_grew = false end)
+-- `ring.has_grown`: someone can be served who could not before.
+local others_elsewhere -- users that are no newcomers wait on other shards
+each_call(function() ring.has_grown, others_elsewhere = false, false end)
 
-local expected_cost, mean_cost, step_at, arrive, move_up, pending, begin_at, take_place, elapsed, account, advance, correct
-local ring = {} -- in one table: a script has room for 200 names. `others_elsewhere`: on other shards some wait who are no newcomers
-each_call(function() ring.others_elsewhere = false end)
-do
+function ring.note_others_elsewhere(is_so) others_elsewhere = is_so end
 
 local function set_ring_field(ring_owner, field, value)
-  if ring_owner == stat then set_stat(field, value) else set(ring_owner, field, value) end
+  if ring_owner == counters.shard then counters.set(field, value) else set(ring_owner, field, value) end
 end
 
 -- A weight in the ring owner's sum: whole numbers, so that the sum of any number of them is exact.
 local MICRO = 1e6
 local function micro(weight) return math.floor(weight * MICRO + 0.5) end
 
-function expected_cost(one)
-  if fair_by_tasks then return TASK_COST end
-  return math.floor(math.max(LEAST_COST, one.mean or (stat.mean > 0 and stat.mean) or FIRST_COST))
+function ring.expected_cost(one)
+  if options.fair_by_tasks then return ring.TASK_COST end
+  return math.floor(math.max(ring.LEAST_COST, one.mean or (counters.shard.mean > 0 and counters.shard.mean) or ring.FIRST_COST))
 end
 
 -- By how much the first of the others may be late while newcomers are served: the same for everybody.
-function mean_cost()
-  if fair_by_tasks then return TASK_COST end
-  return math.max(LEAST_COST, stat.mean > 0 and stat.mean or FIRST_COST)
+function ring.mean_cost()
+  if options.fair_by_tasks then return ring.TASK_COST end
+  return math.max(ring.LEAST_COST, counters.shard.mean > 0 and counters.shard.mean or ring.FIRST_COST)
 end
 
 -- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
 -- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
 -- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
-function step_at(tag)
+function ring.step_at(tag)
   local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
   return math.ldexp(1, exponent - 50)
 end
 
-function arrive(ring_owner)
+function ring.arrive(ring_owner)
   local at = math.max(ring_owner.arrival, ring_owner.vtime)
-  set_ring_field(ring_owner, 'arrival', at + step_at(at))
+  set_ring_field(ring_owner, 'arrival', at + ring.step_at(at))
   return ring_owner.arrival
 end
 
 -- Users of the ring with a lower tag are overdue. A difference by rounding does not count.
 local ROUNDING = 1e-5
-function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * mean_cost() end
+function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * ring.mean_cost() end
 
 -- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
-function move_up(ring_owner, place)
+function ring.raise_virtual_time(ring_owner, place)
   local step = place - ring_owner.vtime
   if step <= 0 then return end
   set_ring_field(ring_owner, 'vtime', place)
@@ -103,40 +102,43 @@ end
 
 -- The cost that the tag contains for running tasks: the expected cost, or the cost that they had when one of them began
 -- or ended, if that was more (`over`). So nobody falls back behind its former position.
-function pending(one) return one.expected + one.over end
+local function pending(one) return one.expected + one.over end
+ring.pending = pending
 
 -- Begin at this tag. Unused time before it is lost, and so is the credit from lists, also for running tasks.
-function begin_at(one, tag)
+function ring.begin_at(one, tag)
   set(one, 'tag', tag)
-  set(one, 'credit', fair_by_tasks and 0 or -pending(one) / one.weight)
+  set(one, 'credit', options.fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
 -- Where it stands in its ring: a newcomer by when it came, before all tags.
-function ring.place_of(one)
-  if one.came > 0 then return one.came - NEVER end
+local function place_of(one)
+  if one.came > 0 then return one.came - clock.NEVER end
   return one.tag - (one.margin or 0)
 end
+ring.place_of = place_of
 
 function ring.join(one)
   local ring_owner = one.ring_owner
   if one.came > 0 or one.tag < ring_owner.vtime then
     if one.came == 0 and ring_owner.started > 0 then -- else nobody has had a turn, so nobody waits for newcomers
-      set_stat('newest', math.max(now, stat.newest + 1))
-      set(one, 'came', stat.newest)
+      counters.set('newest', math.max(clock.now, counters.shard.newest + 1))
+      set(one, 'came', counters.shard.newest)
     end
-    begin_at(one, arrive(ring_owner))
+    ring.begin_at(one, ring.arrive(ring_owner))
   end
-  one.margin = is_spread and ring_owner == stat and one.came == 0 and step_at(one.tag) / 2 or nil
-  zadd(ring_of(ring_owner), ring.place_of(one), one.entry)
-  if ring_owner == stat or can_be_served(ring_owner) then ring_grew = true end
+  one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.step_at(one.tag) / 2 or nil
+  writes.zadd(ring.key(ring_owner), place_of(one), one.entry)
+  if ring_owner == counters.shard or can_be_served(ring_owner) then ring.has_grown = true end
 end
 
 -- Count the users of a ring who are no newcomers (`others`).
-function ring.count_others(one, ring_owner, is_other)
+local function count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
   one.is_other = is_other
 end
+ring.count_others = count_others
 
 -- Count the weight in the ring owner's sum while there is work: while this user or organization can be served, or has
 -- running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
@@ -152,21 +154,21 @@ local function count_weight(one, served, moved)
     set(one, 'counted', weight)
   end
   if not one.members and (weight > 0) ~= (before > 0) then -- a user, not an organization
-    set_stat('active_users', math.max(0, stat.active_users + (weight > 0 and 1 or -1)))
+    counters.set('active_users', math.max(0, counters.shard.active_users + (weight > 0 and 1 or -1)))
   end
 end
 
 -- Enter the ring, move in it, or leave it, after a change: the only place where anyone enters or leaves a ring.
-function take_place(one)
+function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   count_weight(one, served, moved)
   if was_served and (moved or not served) then
-    if one.was_ring_owner ~= stat then add(one.was_ring_owner, 'ready', -1) end
-    ring.count_others(one, one.was_ring_owner, false)
-    zrem(ring_of(one.was_ring_owner), one.entry)
+    if one.was_ring_owner ~= counters.shard then add(one.was_ring_owner, 'ready', -1) end
+    count_others(one, one.was_ring_owner, false)
+    writes.zrem(ring.key(one.was_ring_owner), one.entry)
   end
   if served and (moved or not was_served) then
-    if one.ring_owner ~= stat then add(one.ring_owner, 'ready', 1) end
+    if one.ring_owner ~= counters.shard then add(one.ring_owner, 'ready', 1) end
     ring.join(one)
   elseif served and one.came == 0 and one.tag ~= one.was_tag then
     local was_behind = one.was_tag and one.was_tag < one.ring_owner.vtime -- a newcomer that waited while others were served
@@ -174,23 +176,24 @@ function take_place(one)
       set_ring_field(one.ring_owner, 'vtime', one.tag)
       set_ring_field(one.ring_owner, 'arrival', one.tag)
     end
-    zadd(ring_of(one.ring_owner), ring.place_of(one), one.entry)
+    writes.zadd(ring.key(one.ring_owner), place_of(one), one.entry)
   end
-  if served then ring.count_others(one, one.ring_owner, one.came == 0) end
+  if served then count_others(one, one.ring_owner, one.came == 0) end
 end
 
 -- The time that the running tasks have taken until now, all together.
-function elapsed(one)
-  if fair_by_tasks then return one.expected end -- each is used up as it is handed out
-  return math.max(0, (one.run - one.companions) * (now - EPOCH) - one.start)
+local function elapsed(one)
+  if options.fair_by_tasks then return one.expected end -- each is used up as it is handed out
+  return math.max(0, (one.run - one.companions) * (clock.now - EPOCH) - one.start)
 end
+ring.elapsed = elapsed
 
 -- The position reached: the tag without the expected cost that running tasks have not used yet.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
 -- Running tasks become more or fewer; `used` is what is certain of them from now on. `companions` of them run in one call with
 -- another task: the time passes once.
-function account(one, tasks, cost, start_sum, used, companions)
+local function account(one, tasks, cost, start_sum, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)
   if has_none then companions = -one.companions end
@@ -201,67 +204,50 @@ function account(one, tasks, cost, start_sum, used, companions)
   if overrun ~= one.over then set(one, 'over', overrun) end
   set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
 end
+ring.account = account
 
 -- One task of this cost is handed out: at this position in its turn, or (nil) by a list to one who would not have been next.
 -- Returns its part of the lead, if it goes to a newcomer while others wait.
-function advance(one, cost, position, is_companion)
+function ring.advance(one, cost, position, is_companion)
   local ring_owner, part = one.ring_owner, 0
   if one.came > 0 then
     set(one, 'came', 0)
     if position then
-      if ring_owner.others > 0 or ring_owner == stat and ring.others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
+      if ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
       change_lead(ring_owner, part)
     end
   elseif position then
-    move_up(ring_owner, math.min(position, reached(one)))
+    ring.raise_virtual_time(ring_owner, math.min(position, reached(one)))
   end
-  account(one, 1, cost, is_companion and 0 or now - EPOCH, 0, is_companion and 1 or 0)
-  if fair_by_tasks and not position then add(one, 'credit', cost / one.weight) end
+  account(one, 1, cost, is_companion and 0 or clock.now - EPOCH, 0, is_companion and 1 or 0)
+  if options.fair_by_tasks and not position then add(one, 'credit', cost / one.weight) end
   add(one, 'started', 1)
   return part
 end
 
--- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/user.lua, `lead` by how much they change the
+-- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/charges.lua, `lead` by how much they change the
 -- lead. Tasks that are given back have moved the virtual time, and other users have begun there: the user comes back to the virtual
 -- time, and not before it.
-function correct(one, sums, lead, is_given_back)
+function ring.correct(one, sums, lead, is_given_back)
   local tag = one.tag
   change_lead(one.ring_owner, lead)
   account(one, -sums.tasks, -sums.cost, sums.start, sums.used, -sums.companions)
   if sums.listed ~= 0 then add(one, 'credit', sums.listed / one.weight) end
-  if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, arrive(one.ring_owner))) end
+  if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, ring.arrive(one.ring_owner))) end
 end
 
-end
-
-local function reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight
+function ring.reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight
   local vtime = one.ring_owner.vtime
   if one.tag > vtime then set(one, 'tag', vtime + (one.tag - vtime) * one.weight / weight) end
   set(one, 'weight', weight)
 end
 
-local function note_place(one)
+function ring.note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
   one.is_other = one.was_served and one.came == 0
 end
 
-local function forget_changes(one)
-  local changed = one.changed
-  for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
-end
-
--- The changes: fields with their values for HSET, and the names of removed fields.
-local function changes(one)
-  local values, unset, n, never_served = {}, {}, 0, -math.huge
-  for field in pairs(one.changed) do
-    local value = one[field]
-    if value == nil or value == never_served then
-      unset[#unset + 1] = field
-    else
-      if field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then value = argument(value) end
-      values[n + 1], values[n + 2] = field, value
-      n = n + 2
-    end
-  end
-  return values, unset
+-- Leave the marker that idle workers sleep on: a worker took it and there is more work, or work has come.
+function ring.wake_if(needed)
+  if needed and counters.shard.paused == 0 and redis.call('ZCARD', K.ring) > 0 then redis.call('ZADD', K.wake, 0, 'ready') end
 end

@@ -1,0 +1,89 @@
+-- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
+--
+-- include options counters clock records ring recent_usage rate
+
+local charges = {}
+
+local add = records.add -- called often
+
+-- One task handed out at this position, and its organization's at that one (both nil: by a list): the user's place, its organization's and its
+-- rate tokens move on. Returns the cost charged, and its parts of the lead in the shard's ring and in the organization's. By tasks, a
+-- batch counts as one.
+function charges.add(user, position, organization_position, is_companion)
+  local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
+  rate.forget_step(user)
+  local part, organization_part = ring.advance(user, cost, position, is_companion), 0
+  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_position, is_companion) end
+  if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
+    records.set(user, 'tat', math.max(user.tat or 0, clock.now) + user.gap)
+    rate.hold_if_out_of_tokens(user)
+  end
+  return cost, part, organization_part
+end
+
+-- More tasks in the turn of a user that was charged for one. No other user waits for its turn meanwhile, so the virtual time stays.
+function charges.add_tasks(user, tasks, cost)
+  for _, one in ipairs({ user, user.group and user.ring_owner }) do
+    ring.account(one, tasks, tasks * cost, tasks * (clock.now - clock.EPOCH), 0, 0)
+    add(one, 'started', tasks)
+  end
+end
+
+-- The task has ended (or was given back): what it really took replaces what was expected. A call adds up the tasks of a user that
+-- ended, and of those that were given back, and the user's record gets the sums when it is saved.
+function charges.settle(user, task, took, waited, is_run)
+  local which = is_run and 'ended' or 'given_back'
+  local sums = user[which]
+  if not sums then
+    sums = {
+      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, lead = 0, organization_lead = 0, busy = 0, waited = 0,
+      finished = 0,
+    }
+    user[which], user.changed.run = sums, true
+  end
+  local cost, used, fair_by_tasks = task.cost or 0, 0, options.fair_by_tasks
+  if is_run then
+    used = fair_by_tasks and cost or took > ring.LEAST_COST and took or ring.LEAST_COST
+    if not fair_by_tasks then
+      user.mean = user.mean and user.mean * 0.8 + used * 0.2 or used
+      user.changed.mean = true
+      local mean = counters.shard.mean
+      counters.set('mean', mean > 0 and mean * 0.95 + used * 0.05 or used)
+    end
+  else
+    rate.give_token_back(user, task.started or clock.now)
+  end
+  sums.tasks, sums.cost, sums.used = sums.tasks + 1, sums.cost + cost, sums.used + used
+  sums.busy, sums.waited = sums.busy + took, sums.waited + waited
+  if task.is_companion then
+    sums.companions = sums.companions + 1
+  else
+    sums.start = sums.start + clock.EPOCH - (task.started or clock.now)
+  end
+  if task.is_listed then
+    sums.listed = sums.listed + (fair_by_tasks and used - cost or used)
+  elseif used ~= cost and cost > 0 then
+    sums.lead = sums.lead + task.lead * (used - cost) / cost
+    sums.organization_lead = sums.organization_lead + task.organization_lead * (used - cost) / cost
+  end
+  return sums
+end
+
+local function apply_sums(user, which)
+  local sums, is_given_back = user[which], which == 'given_back'
+  if not sums then return end
+  user[which] = nil
+  ring.correct(user, sums, user.group and sums.organization_lead or sums.lead, is_given_back)
+  if user.group then ring.correct(user.ring_owner, sums, sums.lead, is_given_back) end
+  if sums.busy ~= 0 then
+    add(user, 'busy', sums.busy)
+    recent_usage.note_work(user, sums.busy)
+  end
+  if sums.waited ~= 0 then add(user, 'waited', sums.waited) end
+  if sums.finished ~= 0 then add(user, 'finished', sums.finished) end
+end
+
+function charges.apply(user)
+  apply_sums(user, 'ended')
+  apply_sums(user, 'given_back')
+end

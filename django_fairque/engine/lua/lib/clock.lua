@@ -1,0 +1,106 @@
+-- The engine's time. A change of the server's clock neither ends leases nor lets the time go back.
+--
+-- Each command includes this library: at each call it reads the counters and refuses data of another format.
+--
+-- include heads numbers calls keys counters
+
+local clock = {}
+
+local CHUNK = calls.CHUNK
+
+clock.EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
+clock.NEVER = 9e15             -- a moment that does not come (2255), still an exact integer in a double
+
+-- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
+-- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
+--
+-- While a worker lives, somebody calls at least as often as it sends heartbeats, three times in a lease. So if there was a heartbeat
+-- within half a lease before the last call, and then no call for half a lease, it was the clock: a lease that is renewed has two
+-- thirds of its length left at a heartbeat's latest, and outlives any smaller step. If it was not (all workers died or were cut off at
+-- once), their tasks wait for once more what was left of their leases.
+local STEP = 120e6
+local function is_step(step)
+  if step >= STEP then return true end
+  local half = counters.shard.lease / 2
+  return half > 0 and step >= half and counters.shard.clock - counters.shard.heartbeat <= half
+end
+local function spare_leases(time)
+  local step = time - counters.shard.clock
+  if counters.shard.clock == 0 or not is_step(step) then return end
+  counters.forget()
+  local started = P .. 'state:started' -- not all commands declare it
+  local first, moved = '(' .. numbers.exact(math.max(counters.shard.clock, counters.shard.spared)), {}
+  local ends = redis.call('ZRANGEBYSCORE', started, first, '+inf', 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    counters.shard.spared = tonumber(ends[i + 1]) + step
+    moved[i], moved[i + 1] = numbers.exact(counters.shard.spared), ends[i]
+  end
+  redis.call('HSET', K.stats, 'revision', '', 'spared', numbers.exact(counters.shard.spared)) -- first: what is moved is never moved again
+  for i = 1, #moved, CHUNK do
+    redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
+  end
+  counters.shard.clock = time
+  redis.call('HSET', K.stats, 'revision', '', 'clock', numbers.exact(time))
+end
+
+-- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
+-- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, when
+-- other shards are asked again, delays, pauses before retries) keeps what was left of it. Moments that were given, as
+-- `execute_after`, stay.
+local BACK = 60e6
+-- Not all commands declare them; clients that may push may write them.
+local COUNTED = { 'state:started', 'throttled', 'mirrors' }
+local MOST_RETRIES = 10000 -- and delayed tasks that are looked for, among the next tasks that are due
+local function move(list, time, moved)
+  local step = time - math.min(counters.shard.clock, clock.NEVER)
+  for i = 1, #list, 2 do
+    moved[#moved + 1] = numbers.exact(math.max(time, tonumber(list[i + 1]) + step))
+    moved[#moved + 1] = list[i]
+  end
+  return moved
+end
+local function set_back(time)
+  counters.forget()
+  local scheduled, found, retries = P .. 'state:scheduled', {}, {}
+  for i, name in ipairs(COUNTED) do
+    found[i] = move(redis.call('ZRANGE', P .. name, 0, -1, 'WITHSCORES'), time, {})
+  end
+  local due = redis.call('ZRANGEBYSCORE', scheduled, numbers.exact(time), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_RETRIES)
+  for i = 1, #due, 2 do
+    local known = calls.attempt('HMGET', keys.task(due[i]), 'done', 'user', 'delay')
+    local user_name = known and (known[1] or known[3]) and (known[2] or heads.read(calls.attempt('GETRANGE', keys.payload(due[i]), 0, heads.MOST - 1)).user)
+    if user_name then
+      move({ due[i], due[i + 1] }, time, retries)
+      retries[#retries + 1] = user_name
+      redis.call('EXISTS', keys.scheduled(user_name), P .. 'due')
+    end
+  end
+  for i, name in ipairs(COUNTED) do
+    for first = 1, #found[i], CHUNK do
+      redis.call('ZADD', P .. name, unpack(found[i], first, math.min(first + CHUNK - 1, #found[i])))
+    end
+  end
+  for i = 1, #retries, 3 do
+    local moment, id, user_name = retries[i], retries[i + 1], retries[i + 2]
+    redis.call('HSET', keys.task(id), 'due', moment)
+    redis.call('ZADD', scheduled, moment, id)
+    calls.attempt('ZADD', keys.scheduled(user_name), moment, id)
+    redis.call('ZADD', P .. 'due', 'LT', moment, user_name)
+  end
+  counters.shard.spared = math.max(0, counters.shard.spared + time - math.min(counters.shard.clock, clock.NEVER))
+  counters.shard.clock, counters.shard.look = time, time
+  redis.call('HSET', K.stats, 'revision', '', 'clock', numbers.exact(time), 'look', numbers.exact(time), 'spared', numbers.exact(counters.shard.spared))
+end
+
+each_call(function()
+  counters.read()
+  local now = tonumber(ARGV[1])
+  clock.is_given = now ~= nil
+  if not now then
+    local time = redis.call('TIME')
+    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    if counters.shard.clock - now > BACK and counters.shard.given == 0 then set_back(now) else spare_leases(now) end
+  end
+  now = math.max(now, counters.shard.clock) -- but for such a step the engine's time never goes back
+  clock.now, clock.now_text = now, numbers.exact(now)
+end)

@@ -1,0 +1,129 @@
+-- The shard's counters. The counters named here are read at once and written back at once; any other counter is only
+-- added to.
+--
+-- Reading and converting them takes a quarter of the time of a push of one task, so a function keeps them until its
+-- next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other write
+-- uses. If the revision on the server is the kept one, nothing was written since.
+--
+-- include numbers
+
+local counters = {}
+
+local argument = numbers.argument -- called often
+
+local shard -- also `counters.shard`: other files read and set its fields
+
+local STATS = {
+  'revision', -- a text, all others are numbers
+  'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',
+  'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
+  'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
+  'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
+  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format',
+}
+local KEPT = 100 -- shards
+local kept, size = {}, 0 -- by the key of the counters
+local key -- of the counters of this call, or of the call before
+-- `last_write` is higher than the numbers of all revisions that this function has read or written, and `origin` names the function:
+-- after a failover two servers may go on from the same revision.
+local last_write, origin = 0, nil
+
+function counters.forget()
+  if kept[key] then kept[key], size = nil, size - 1 end
+end
+
+local function keep_stats()
+  if kept[key] then return end
+  if size == KEPT then kept, size = {}, 0 end
+  kept[key], size = shard, size + 1
+end
+
+-- Read the first `last` counters of the queue, or all.
+local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)) end
+
+local changed, added = {}, {}
+
+function counters.read()
+  if next(changed) then -- the call before has failed
+    counters.forget()
+    changed = {}
+  end
+  if next(added) then added = {} end -- most tables stay empty in most calls, so they are not made again
+  key = K.stats
+  shard = kept[key]
+  if not shard or read(1)[1] ~= shard.revision then return counters.read_again() end
+  counters.shard = shard
+end
+
+-- The format of the data (engine/model/data_format.py). A function compares it when something else has written since its last call, so it
+-- costs no command. Data without a number have the first format, and a shard without data has none.
+local function check_format()
+  local found = shard.format > 0 and shard.format or shard.clock > 0 and 1 or frame.format
+  if found ~= frame.format then
+    local version = redis.call('HGET', key, 'format_version') or ''
+    error({ err = string.format('FORMAT %d %s', found, version) })
+  end
+end
+
+-- Also what others have written, who set no revision.
+function counters.read_again()
+  counters.forget()
+  local values = read()
+  shard = { revision = values[1] or '' }
+  for i = 2, #STATS do shard[STATS[i]] = tonumber(values[i] or 0) or 0 end
+  local other_write = tonumber(string.match(shard.revision, '^%d+')) or 0
+  check_format()
+  if other_write < 2 ^ 52 then last_write = math.max(last_write, other_write) end
+  if shard.revision ~= '' then keep_stats() end
+  counters.shard = shard
+end
+
+-- In one command, so that no other revision has these counters.
+local function write(moment)
+  last_write = last_write + 1
+  origin = origin or tostring({}) .. ':' .. moment
+  local revision = string.format('%d:%s', last_write, origin)
+  local values, n = { 'revision', revision }, 2
+  if shard.format == 0 then
+    shard.format = frame.format
+    values, n = { 'revision', revision, 'format', shard.format, 'format_version', frame.format_version }, 6
+  end
+  for field in pairs(changed) do
+    local value = shard[field]
+    if value % 1e8 == 0 then value = argument(value) end
+    values[n + 1], values[n + 2] = field, value
+    n = n + 2
+  end
+  redis.call('HSET', key, unpack(values))
+  shard.revision = revision
+  keep_stats()
+end
+
+local function set(field, value)
+  shard[field] = value
+  changed[field] = true
+end
+counters.set = set
+
+function counters.count(field, amount)
+  if shard[field] then
+    set(field, shard[field] + amount)
+  else
+    added[field] = (added[field] or 0) + amount
+  end
+end
+
+-- `look` is never later than the earliest moment at which anything must be looked at.
+function counters.note_due(moment)
+  if shard.look == 0 or moment < shard.look then set('look', moment) end
+end
+
+-- Write the counters that have changed.
+function counters.flush(moment)
+  for field, amount in pairs(added) do redis.call('HINCRBY', K.stats, field, argument(amount)) end
+  if next(changed) then
+    write(moment)
+    changed = {}
+  end
+  if next(added) then added = {} end
+end

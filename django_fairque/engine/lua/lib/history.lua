@@ -1,0 +1,14 @@
+-- include numbers calls keys lists clock
+
+local history = {}
+
+local HISTORY = 25 -- attempts kept per task
+
+-- One line of a task's history, which Python reads as an `Attempt`. `ran` is the task if an attempt ended: the line then has
+-- since when the task was ready, and when it was started.
+function history.add(id, kind, worker, err, trace, ran)
+  local line = { clock.now_text, kind, worker or '', err or '', trace or '' }
+  if ran and ran.started then line[6], line[7] = numbers.exact(ran.ready or ran.started), numbers.exact(ran.started) end
+  calls.attempt('RPUSH', keys.history(id), lists.pack(line))
+  calls.attempt('LTRIM', keys.history(id), -HISTORY, -1)
+end

@@ -1,0 +1,78 @@
+-- The end of a lease: with an outcome, or because the task is given back.
+--
+-- include numbers keys options counters clock statistics writes alerts history charges moves quarantine
+
+local leases = {}
+
+local WAITED = { 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6' }
+
+-- The lease is over, whatever comes next. `took` nil: count from the pop. Returns the sums of the user (`charges.settle`).
+function leases.close(user, task, took, is_run)
+  writes.zrem(K['state:started'], task.id)
+  writes.srem(keys.leases(task.worker), task.id)
+  took = took or (task.is_companion and 0 or math.max(0, clock.now - (task.started or clock.now)))
+  local waited = 0
+  if is_run then
+    waited = (task.started or clock.now) - task.ready
+    if waited < 0 then waited = 0 end
+    statistics.observe('wait', waited, WAITED[task.priority])
+    statistics.observe('run', took, 'run')
+  end
+  return charges.settle(user, task, took, waited, is_run)
+end
+
+-- A task that was handed out this often without an outcome may be the one that ends its processes. So it waits before
+-- it is handed out again, and other tasks have the processes meanwhile. The first time may be bad luck, and costs
+-- nothing. Tasks that died together come back one after the other (their tokens follow each other), so that the task
+-- that caused it does not run with the others again.
+local SUSPECT = 2
+local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6
+local function pause_of(task)
+  return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)
+end
+
+-- Back in the queue at its old place; after a pause when it was handed out often without an outcome (or after `delay`), and a
+-- dead letter when that was too often.
+--
+-- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
+-- makes a dead letter: another task may have been its cause. From then on each crash has one cause. A task's own limit of 1 is
+-- different: then its code must not begin a second time, whatever ended the first time.
+function leases.give_back(user, task, kind, reason, trace, delay)
+  if kind ~= 'released' or task.has_started then -- how often it was given back after it had begun
+    local times = (tonumber(task.raw.returned) or 0) + 1
+    redis.call('HSET', task.key, 'returned', numbers.exact(times))
+    if times % 10 == 0 then alerts.add('given_back', task, times) end
+  end
+  leases.close(user, task, kind == 'released' and 0 or nil, kind ~= 'released')
+  counters.count('returned:' .. kind, 1)
+  local is_first_crash = kind == 'crashed' and not task.is_suspect
+  if kind == 'crashed' and not is_first_crash then quarantine.record_crash(task) end
+  local is_charged = kind ~= 'released' and not is_first_crash
+  local most = tonumber(task.raw.max_deliveries) or options.max_deliveries
+  local has_begun = kind ~= 'released' or task.has_started or (task.took or 0) > 0
+  local is_once = task.raw.max_deliveries == '1' and has_begun
+  if is_charged and task.deliveries >= most or is_once then
+    history.add(task.id, kind, task.worker, reason, trace, task)
+    moves.to_dead(user, task, 'poisoned', reason, '', 'token', 0)
+    return 3
+  end
+  history.add(task.id, kind, task.worker, reason, trace, task)
+  if is_first_crash then redis.call('HSET', task.key, 'suspect', 1) end
+  if is_charged and task.deliveries >= SUSPECT then
+    -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
+    moves.to_scheduled(user, task, clock.now + pause_of(task), 'token', 0, 'done', task.done or '0')
+    return 4
+  end
+  local deliveries = kind == 'released' and math.max(0, task.deliveries - 1) or task.deliveries
+  if delay then
+    moves.to_scheduled(user, task, clock.now + delay, 'token', 0, 'deliveries', numbers.exact(deliveries), 'done', task.done or '0')
+    return 4
+  end
+  moves.to_queued(user, task, true, 'token', 0, 'deliveries', numbers.exact(deliveries))
+  return 4
+end
+
+-- The same for one whose worker is gone.
+function leases.give_back_unreported(task, kind, reason)
+  if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
+end

@@ -1,0 +1,57 @@
+-- The users of a ring who may be served: newcomers, and the others. A user is only its entry in the ring until its turn comes:
+-- most calls serve few of them.
+--
+-- include calls ring heap
+
+local lines = {}
+
+local push = heap.push -- called often
+
+-- Users are read in pages of `step`. A page in the ring's order has newcomers first, and most often the first of the others. `at`: how
+-- many were read in this order, `others_read`: how many of the others, `last`: the tag of the last one. Without a key nothing is read.
+function lines.new(key, step)
+  return {
+    key = key, step = step, newcomers = heap.new(), others = heap.new(), at = 0, others_read = 0, last = -math.huge,
+    has_all_newcomers = not key, has_all = not key,
+  }
+end
+
+function lines.push(line, position, item) push(position < 0 and line.newcomers or line.others, position, item) end
+
+local function read_page(line, of_others)
+  local call, found, others = line.key == K.ring and redis.call or calls.attempt, nil, 0
+  if of_others then
+    found, others = call('ZRANGEBYSCORE', line.key, 0, '+inf', 'WITHSCORES', 'LIMIT', line.others_read, line.step) or {}, line.others_read
+  else
+    found = call('ZRANGE', line.key, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
+    line.at = line.at + line.step
+  end
+  for i = 1, #found, 2 do
+    local position = tonumber(found[i + 1])
+    if position >= 0 then others = others + 1 end
+    if position < 0 then
+      push(line.newcomers, position, found[i])
+    elseif others > line.others_read then
+      line.others_read, line.last = others, position
+      push(line.others, position, found[i])
+    end
+  end
+  local is_end = #found < 2 * line.step
+  line.has_all = line.has_all or is_end
+  line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
+end
+
+-- The group of which the first is next, and where that one stands: the tag, or of a newcomer the tag up to which others go first.
+-- Without `is_in_turn` (a list) nobody is overdue.
+function lines.next(line, ring_owner, is_in_turn)
+  local newcomers, others, turn = line.newcomers, line.others, nil
+  if newcomers.size == 0 and not line.has_all_newcomers then read_page(line) end
+  if newcomers.size > 0 then
+    turn = ring.newcomers_turn(ring_owner)
+    if not is_in_turn or turn <= ring_owner.vtime then return newcomers, turn end
+  end
+  while not line.has_all and (others.size == 0 or others.position[1] > line.last) do read_page(line, true) end
+  local first = others.size > 0 and others.position[1]
+  if turn and not (first and first < turn) then return newcomers, turn end
+  if first then return others, first end
+end

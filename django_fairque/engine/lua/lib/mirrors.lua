@@ -1,0 +1,21 @@
+-- The mirror of a task on another shard that tasks here wait for: what is known of it here.
+--
+-- include keys clock writes outbox
+
+local mirrors = {}
+
+function mirrors.read(id)
+  local found = redis.call('HMGET', keys.remote(id), 'state', 'shard')
+  return found[1] and { id = id, state = found[1], raw = {}, shard = found[2] }
+end
+
+local WATCH_AGAIN = 60e6 -- us until it is checked again whether a task on another shard has ended
+function mirrors.watch(mirror)
+  writes.zadd(K.mirrors, clock.now + WATCH_AGAIN, mirror.id)
+  outbox.post_once('watch:' .. mirror.shard .. ':' .. mirror.id, clock.now_text)
+end
+
+function mirrors.forget(id)
+  redis.call('DEL', keys.remote(id))
+  writes.zrem(K.mirrors, id)
+end

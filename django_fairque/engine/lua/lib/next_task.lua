@@ -1,0 +1,114 @@
+-- The next task of a user: the most urgent one, or for a batch another one of the same name.
+--
+-- include numbers calls keys options clock alerts records queues moves windows
+
+local next_task = {}
+
+local READY = queues.READY
+
+-- `skipped`: the number of users whose next tasks are expired ones that this call does not bury. Other users take their turns.
+each_call(function() next_task.expired, next_task.dropped_ids, next_task.skipped = {}, {}, 0 end)
+
+local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
+
+-- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
+-- A lane is looked at only if its oldest task could win: none has waited longer than `since` says.
+local function most_urgent(user)
+  if user[READY[6]] > 0 then return 6 end
+  local best, best_earned
+  for priority = 5, 1, -1 do
+    local ready = user[READY[priority]]
+    if ready > 0 and ready == user.ready then return priority end -- it has no others
+    if ready > 0 then
+      local bound = WEIGHTS[priority] * (math.max(0, clock.now - (user.since or 0)) + options.head_start)
+      if not best or bound > best_earned then
+        local id, ready = windows.next(user, priority)
+        local earned = id and WEIGHTS[priority] * (math.max(0, clock.now - ready) + options.head_start) or -1
+        if not best or earned > best_earned then best, best_earned = priority, earned end
+      end
+    end
+  end
+  return best
+end
+
+local UNREADABLE = 'its payload was overwritten or removed on the server, and with it the task\'s name and its options'
+local function bury_unreadable(task)
+  local created = task.raw.created or clock.now_text
+  moves.to_dead(task.owner, task, 'poisoned', UNREADABLE, '', 'user', task.user, 'created', created, 'priority', numbers.exact(task.priority))
+  alerts.add('died', task, UNREADABLE)
+end
+
+-- A queued task that `task_record.read` can't read: its head is gone, because something else has written or removed its payload. Known of it are
+-- its place in its user's queue, and the changes in its record. Nil if nothing is left of it, or its record is of another type.
+local function unreadable_task(id, user, priority)
+  local key = keys.task(id)
+  local flat, raw = calls.attempt('HGETALL', key), {}
+  if not flat or #flat == 0 and redis.call('EXISTS', keys.payload(id)) == 0 then return nil end
+  for i = 1, #flat, 2 do raw[flat[i]] = flat[i + 1] end
+  if raw.state and raw.state ~= 'queued' or raw.user and raw.user ~= user.name then return nil end
+  return {
+    id = id, key = key, raw = raw, state = 'queued', user = user.name, owner = user, priority = priority,
+    ready = clock.now, bury = bury_unreadable, waited = raw.waited, size = raw.size and numbers.read(raw.size), died = raw.died and numbers.read(raw.died) or 0,
+  }
+end
+
+-- Take one task of this user. Returns nil if the user has none after all (then its counters are corrected), or is
+-- skipped. One user may use up a quarter of the tasks that a call may bury, so that many users with only expired tasks
+-- don't delay the others.
+function next_task.take(user)
+  local buried = 0
+  while true do
+    local priority = most_urgent(user)
+    if not priority then return nil end
+    local id = windows.next(user, priority)
+    if user.is_unreadable then
+      user.is_skipped = true
+      records.set(user, 'tag', user.tag) -- to be saved
+      return nil
+    elseif not id then
+      queues.add_ready(user, priority, -user[READY[priority]])
+    else
+      local window = user.windows[priority]
+      local task = windows.read_at(window, window.at)
+      local is_queued = task and task.state == 'queued' and task.user == user.name
+      local is_live = is_queued and not (task.expires and task.expires <= clock.now)
+      if not is_live and (buried >= options.sweep_limit / 4 or #next_task.expired + #next_task.dropped_ids >= options.sweep_limit) then
+        user.is_skipped, next_task.skipped = true, next_task.skipped + 1
+        return nil
+      end
+      window.at, buried = window.at + 1, buried + 1
+      queues.add_ready(user, priority, -1)
+      if is_queued then task.owner = user end
+      if is_live then return task, priority end
+      local unreadable = not task and unreadable_task(id, user, priority)
+      if is_queued or unreadable then
+        next_task.expired[#next_task.expired + 1] = unreadable or task
+      else
+        next_task.dropped_ids[#next_task.dropped_ids + 1] = id -- an entry without its task: it is removed
+      end
+    end
+  end
+end
+
+-- Another task of this name for the batch whose search this is, or nil. Critical tasks keep their order: the search ends at the
+-- first of another name. With other priorities it goes past them, and ends after twice as many tasks as the batch has room for.
+function next_task.take_companion(user, search)
+  local window = windows.get(user, search.priority)
+  window.step = math.max(window.step, math.min(256, search.left))
+  while search.left > 0 do
+    local place = math.max(search.place, window.at)
+    search.place, search.left = place + 1, search.left - 1
+    if not windows.id_at(user, search.priority, window, place) then return nil end
+    local task = not window.out[place] and windows.read_at(window, place)
+    local is_next = task and task.raw.name == search.name and task.state == 'queued' and task.user == user.name
+      and not (task.expires and task.expires <= clock.now)
+    if is_next then
+      if place == window.at then window.at = place + 1 else window.out[place] = true end
+      queues.add_ready(user, search.priority, -1)
+      task.owner = user
+      return task
+    elseif search.priority == 6 then
+      return nil
+    end
+  end
+end

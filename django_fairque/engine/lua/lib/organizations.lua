@@ -1,0 +1,82 @@
+-- An organization's record and its place in the ring, where it stands as if it were one user. The same
+-- functions of lib/ring.lua serve both.
+--
+-- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record but the note
+-- of a pause is a number. In the shard's ring its entry begins with a byte with which no user's id begins.
+--
+-- include numbers calls keys counters slot writes records ring
+
+local organizations = {}
+
+organizations.PREFIX = '\255' -- in no UTF-8 text
+
+local by_name, order = {}, {} -- `order`: also `organizations.order`, the organizations of this call
+organizations.order = order
+each_call(function()
+  if not order[1] then return end
+  by_name, order = {}, {}
+  organizations.order = order
+end)
+
+-- The caller uses its ring before the first write: reads or touches it.
+function organizations.load(name)
+  local organization = by_name[name]
+  if organization then return organization end
+  organization = {
+    name = name, entry = organizations.PREFIX .. name, key = P .. 'group:' .. name, ring = keys.members(name), ring_owner = counters.shard,
+    weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
+    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0, active = 0, lead = 0, others = 0,
+    changed = {},
+  }
+  local flat = calls.attempt('HGETALL', organization.key)
+  organization.is_damaged = not flat -- as of a user
+  flat = flat or {}
+  for i = 1, #flat, 2 do organization[flat[i]] = numbers.read(flat[i + 1]) or organization[flat[i]] end
+  if organization.weight <= 0 then organization.weight = 1 end
+  organization.is_new = #flat == 0
+  ring.note_place(organization)
+  by_name[name] = organization
+  order[#order + 1] = organization
+  return organization
+end
+
+local function is_needed(organization)
+  return organization.members > 0 or organization.ready > 0 or organization.run > 0 or organization.weight ~= 1 or organization.cap or organization.paused
+end
+
+local function save_organization(organization)
+  if organization.is_damaged then return end
+  local served = ring.can_be_served(organization)
+  if served ~= organization.was_served then counters.count('behind', served and -1 or 1) end
+  ring.take_place(organization)
+  local values, unset = records.changes(organization)
+  if is_needed(organization) then
+    if organization.is_new then
+      counters.count('groups', 1)
+      writes.zadd(K.groups, 0, organization.name)
+    end
+    if #values > 0 then redis.call('HSET', organization.key, unpack(values)) end
+    if #unset > 0 then redis.call('HDEL', organization.key, unpack(unset)) end
+    organization.is_new = false
+  elseif not organization.is_new then
+    redis.call('DEL', organization.key)
+    writes.zrem(K.groups, organization.name)
+    counters.count('groups', -1)
+    by_name[organization.name] = nil -- who names it again begins a new one
+  end
+  ring.note_place(organization)
+  records.forget_changes(organization)
+end
+
+function organizations.save()
+  for _, organization in ipairs(order) do
+    if next(organization.changed) then save_organization(organization) end
+  end
+end
+
+-- The owner of the ring that a user with this organization is in.
+function organizations.ring_owner(organization_name)
+  if not organization_name then return counters.shard end
+  if not by_name[organization_name] then slot.touch(keys.members(organization_name)) end
+  return organizations.load(organization_name)
+end

@@ -1,0 +1,36 @@
+-- The record of a user or an organization in memory. `changed` has the names of the fields that must be written.
+--
+-- include numbers
+
+local records = {}
+
+function records.set(one, field, value)
+  one[field] = value
+  one.changed[field] = true
+end
+
+function records.add(one, field, amount)
+  one[field] = one[field] + amount
+  one.changed[field] = true
+end
+
+function records.forget_changes(one)
+  local changed = one.changed
+  for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
+end
+
+-- The changes: fields with their values for HSET, and the names of removed fields.
+function records.changes(one)
+  local values, unset, n, never_served = {}, {}, 0, -math.huge
+  for field in pairs(one.changed) do
+    local value = one[field]
+    if value == nil or value == never_served then
+      unset[#unset + 1] = field
+    else
+      if field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then value = numbers.argument(value) end
+      values[n + 1], values[n + 2] = field, value
+      n = n + 2
+    end
+  end
+  return values, unset
+end

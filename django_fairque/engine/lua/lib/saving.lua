@@ -1,0 +1,78 @@
+-- The end of a consistent step: what has changed of users, organizations and counters is written.
+--
+-- include numbers options counters clock statistics writes records ring organizations users charges
+
+local saving = {}
+
+local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- called often
+
+-- Add the user to its ring or remove it, and the same for the indexes of users that depend on that.
+local function place_user(user)
+  local idle, in_organization = users.is_idle(user), user.group and ring.can_be_served(user)
+  local was_in_organization = user.was_ring_owner ~= counters.shard and user.was_served
+  if in_organization and not was_in_organization then
+    counters.count('behind', 1)
+    writes.zadd(K.grouped, 0, user.name)
+  elseif was_in_organization and not in_organization then
+    counters.count('behind', -1)
+    writes.zrem(K.grouped, user.name)
+  end
+  take_place(user)
+  if user.first_due then redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name) end
+  user.first_due = nil
+  if idle and (not user.was_idle or user.is_new) then
+    writes.zadd(K.users, clock.now + options.user_ttl, user.name)
+  elseif not idle and (user.was_idle or user.is_new) then
+    writes.zadd(K.users, clock.NEVER, user.name)
+  end
+  note_place(user)
+  user.was_idle = idle
+end
+
+local function has_values(user)
+  for field in pairs(user.changed) do
+    if user[field] ~= nil and user[field] ~= -math.huge then return true end -- never served
+  end
+  return false
+end
+
+local function save_user(user)
+  if user.is_damaged then return end
+  if user.is_new and not has_values(user) then return end -- nothing was set before, so there is nothing to remove
+  place_user(user)
+  records.add(user, 'version', 1)
+  local values, unset = records.changes(user)
+  redis.call('HSET', user.key, unpack(values))
+  if #unset > 0 then redis.call('HDEL', user.key, unpack(unset)) end
+  user.is_new = false
+  counters.set('clock', counters.shard.clock) -- the counters are written too: other functions have kept what they were
+  records.forget_changes(user)
+end
+
+-- Puts users where they stand after what was changed, before the rings are read again. `save_users` follows in the same call.
+function saving.place_users()
+  local order = users.order
+  for _, user in ipairs(order) do apply(user) end
+  for _, user in ipairs(order) do
+    if next(user.changed) and not (user.is_damaged or user.is_new) then place_user(user) end
+  end
+  organizations.save()
+  writes.flush()
+end
+
+-- Write everything that was changed since the last time.
+local function save_users()
+  local order = users.order
+  for _, user in ipairs(order) do apply(user) end
+  for _, user in ipairs(order) do
+    if next(user.changed) then save_user(user) end
+  end
+  organizations.save()
+  writes.flush()
+end
+
+-- One consistent step is complete: users, buffered members, counters.
+function saving.commit()
+  save_users()
+  statistics.flush()
+end

@@ -1,0 +1,82 @@
+-- The figures of the present minute, the histograms, and writing them together with the counters.
+--
+-- include numbers options counters clock slot
+
+local statistics = {}
+
+local argument, count = numbers.argument, counters.count -- called often
+
+-- Per-minute figures. The key is derived, so a command that will count touches it.
+local minute_key
+local tallies = {}
+local observed = {} -- by histogram of the minute
+each_call(function()
+  minute_key = nil
+  if next(tallies) then tallies = {} end
+  if next(observed) then observed = {} end
+end)
+
+function statistics.touch_minute()
+  if minute_key then return end
+  minute_key = P .. 'stats:' .. numbers.exact(math.floor(clock.now / 60000000))
+  slot.touch(minute_key)
+end
+local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
+statistics.tally = tally
+
+-- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
+local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
+local function bucket(microseconds) return math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE) end
+statistics.bucket = bucket
+
+-- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
+-- names the fields when it writes.
+local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
+local function note_bucket(seen)
+  if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
+end
+function statistics.observe(kind, microseconds, in_minute)
+  local seen = observed[in_minute]
+  if not seen then
+    seen = { kind = kind, sum = 0, buckets = {}, index = 0, times = 0, least = 0, most = -1 }
+    observed[in_minute] = seen
+  end
+  seen.sum = seen.sum + microseconds
+  if microseconds < seen.least or microseconds > seen.most then -- in another bucket than the last one
+    note_bucket(seen)
+    local index = bucket(microseconds)
+    seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE
+  end
+  seen.times = seen.times + 1
+end
+local function count_observed()
+  for in_minute, seen in pairs(observed) do
+    note_bucket(seen)
+    for index, times in pairs(seen.buckets) do
+      local suffix = string.format(':%d', index)
+      tally(in_minute .. suffix, times)
+      count(seen.kind .. suffix, times)
+    end
+    count(seen.kind .. ':sum', seen.sum)
+  end
+  if next(observed) then observed = {} end
+end
+
+function statistics.flush()
+  count_observed()
+  if next(tallies) then
+    statistics.touch_minute()
+    local is_first = false -- of its kind in this minute; to ask whether the minute is there would be one more command for all
+    for field, amount in pairs(tallies) do
+      is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
+    end
+    if is_first then redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000)) end
+    tallies = {}
+  end
+  local now, shard = clock.now, counters.shard
+  if now > shard.clock then
+    counters.set('clock', now)
+    if clock.is_given ~= (shard.given == 1) then counters.set('given', clock.is_given and 1 or 0) end
+  end
+  counters.flush(clock.now_text)
+end
