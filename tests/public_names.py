@@ -52,9 +52,9 @@ CLASSES = {
     "django_fairque.DLQEntry": "entry_id original_task failure_type reason moved_at retry_history get_age_seconds",
     "django_fairque.Lease": "task token expires_at",
     "django_fairque.DependencyView": "waiting blocked graph",
-    "django_fairque.FairQueueConfig": "from_yaml to_yaml from_settings create_redis_client create_async_redis_client",
+    "django_fairque.FairQueueConfig": "from_yaml from_settings create_redis_client create_async_redis_client",
     "django_fairque.RedisConfig": """
-        url host port db username password ssl socket_timeout socket_connect_timeout health_check_interval decode_responses cache
+        url host port db username password ssl socket_timeout socket_connect_timeout health_check_interval cache
         sentinel cluster max_connections
     """,
     "django_fairque.WorkerConfig": """
@@ -62,8 +62,8 @@ CLASSES = {
         graceful_shutdown_timeout lease_seconds processes handler
     """,
     "django_fairque.QueueConfig": """
-        prefix stats_prefix fair_by head_start_seconds default_task_timeout default_max_retries max_retry_attempts
-        pipeline_batch_size pipeline_timeout queue_cleanup_interval stats_aggregation_interval max_payload_bytes max_deliveries
+        prefix fair_by head_start_seconds default_task_timeout default_max_retries max_retry_attempts
+        pipeline_batch_size pipeline_timeout queue_cleanup_interval max_payload_bytes max_deliveries
         result_ttl failed_ttl sla starvation
     """,
 }

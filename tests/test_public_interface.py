@@ -13,12 +13,8 @@ from tests.public_names import CLASSES, MODULES, names
 
 
 def fields(kind: Any) -> set[str]:
-    """Methods and other attributes of the class, fields of models and of dataclasses, and what `__init__` sets.
-
-    An option of the first design that has no effect is accepted with a warning (``obsolete``).
-    """
+    """Methods and other attributes of the class, fields of models and of dataclasses, and names that `__init__` sets."""
     of_class = {*dir(kind), *getattr(kind, "model_fields", ()), *getattr(kind, "__dataclass_fields__", ())}
-    of_class |= set(getattr(kind, "obsolete", ()))
     is_written_out = inspect.isfunction(kind.__init__)
     return of_class | set(kind.__init__.__code__.co_names if is_written_out else ())
 

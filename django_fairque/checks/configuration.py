@@ -84,7 +84,7 @@ def _mistakes(mistakes: Sequence[Mistake]) -> Iterator[checks.CheckMessage]:
 
 
 def _overlooked_variables() -> Iterator[checks.CheckMessage]:
-    from django_fairque.conf.layers import find_misspelled_variables
+    from django_fairque.conf.sources import find_misspelled_variables
 
     for name, meant in find_misspelled_variables(os.environ):
         hint = f"Did you mean {meant}? Two underscores part the levels."
@@ -92,19 +92,21 @@ def _overlooked_variables() -> Iterator[checks.CheckMessage]:
 
 
 def _unused_values() -> Iterator[checks.CheckMessage]:
-    """Obsolete keys, and sweep intervals above the largest one, which was used instead."""
-    from django_fairque.conf.layers import obsolete_keys, written_entries
+    """Report sweep intervals above the largest one, which was used instead."""
+    from django_fairque.conf.sources import merge_sources, read_sources
     from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
 
-    for key, replacement in obsolete_keys().items():
-        yield message("fairque.W018", f"{key} is obsolete and has no effect: {replacement}", "Remove it.")
-    for path, entry in written_entries().items():
-        if path[:1] in (("queue",), ("queues",)) and path[-1] == "sweep_interval":
-            seconds: float = TypeAdapter(Number).validate_python(entry.value)
-            if seconds > MAX_SWEEP_INTERVAL_SECONDS:
-                text = f"{entry.key} is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}"
-                hint = f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out."
-                yield message("fairque.W015", text, hint)
+    tree = merge_sources(read_sources())
+    queues = {
+        "QUEUE": tree.get("queue", {}),
+        **{f"QUEUES.{name}": queue for name, queue in tree.get("queues", {}).items()},
+    }
+    for name, options in queues.items():
+        seconds: float = TypeAdapter(Number).validate_python(options.get("sweep_interval", 0))
+        if seconds > MAX_SWEEP_INTERVAL_SECONDS:
+            text = f"{name}.SWEEP_INTERVAL is {seconds:g} seconds and is reduced to {MAX_SWEEP_INTERVAL_SECONDS:g}"
+            hint = f"Set SWEEP_INTERVAL to at most {MAX_SWEEP_INTERVAL_SECONDS:g}, or leave it out."
+            yield message("fairque.W015", text, hint)
 
 
 def _credentials(redis: RedisConfig) -> Iterator[checks.CheckMessage]:

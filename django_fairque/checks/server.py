@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.conf import settings
 
 from django_fairque.checks.configuration import load_config, message, resolve_alias
-from django_fairque.conf.layers import NO_SERVER_URL
+from django_fairque.conf.sources import NO_SERVER_URL
 from django_fairque.engine.model import errors
 
 if TYPE_CHECKING:

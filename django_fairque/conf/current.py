@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from django_fairque.conf.layers import NO_SERVER_URL, WATCHED_SETTINGS
+from django_fairque.conf.sources import NO_SERVER_URL, WATCHED_SETTINGS
 from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.ids import PerProcess
 
@@ -48,9 +48,7 @@ class _Current:
             if self.config is None:
                 setting_changed.connect(_setting_changed, dispatch_uid="django_fairque.conf")
                 is_captured = bool(interceptors) and interceptors[-1] is not None
-                config = self._load_without_server() or load(
-                    FairQueueConfig, self.overrides, needs_server=not is_captured
-                )
+                config = self._load_without_server() or load(self.overrides, needs_server=not is_captured)
                 if self.installed_middleware:
                     config = config.model_copy(update={"middleware": [*self.installed_middleware, *config.middleware]})
                 self.config = config
@@ -60,7 +58,7 @@ class _Current:
         """Load a configuration for a test run, which connects nowhere. Return None if tests may use the configured server."""
         if None in interceptors or not is_test_run():
             return None
-        config = load(FairQueueConfig, self.overrides, {"redis": {"url": NO_SERVER_URL}})
+        config = load(self.overrides, {"redis": {"url": NO_SERVER_URL}})
         return config if config.capture_in_tests else None
 
 
@@ -75,7 +73,7 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     sources.
     """
     if overrides:
-        return load(FairQueueConfig, _current.overrides, overrides)
+        return load(_current.overrides, overrides)
     return _current.config or _current.load()
 
 

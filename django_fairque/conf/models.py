@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, model_validator
 
-from django_fairque.conf.layers import all_layers, default_server_layer, file_layer
 from django_fairque.conf.sections import (
     QUEUE_NAME_PATTERN,
     QUEUE_NAME_WORDS,
@@ -25,19 +21,20 @@ from django_fairque.conf.sections import (
 from django_fairque.engine.model.errors import ConfigurationError, nearest
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, show, unknown
 
-from .layers import AnyOptions, assemble
-from .redis import REVEAL, RedisConfig, resolve_cache
+from .redis import RedisConfig, resolve_cache
+from .sources import Source, add_key, choose_worker, merge_sources, read_default_server, read_file, read_sources
 
 if TYPE_CHECKING:
+    import os
+
     from redis import Redis, RedisCluster
     from redis.asyncio import Redis as AsyncRedis
     from redis.asyncio import RedisCluster as AsyncRedisCluster
-    from typing_extensions import Self
 
 READ_MARGIN_SECONDS = 2.0
 """Seconds by which the socket timeout must exceed the longest wait for a reply. Otherwise the socket closes during the wait."""
 
-AnyConfig = TypeVar("AnyConfig", bound="FairQueueConfig")
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 class FairQueueConfig(TopLevelOptions):
@@ -106,52 +103,28 @@ class FairQueueConfig(TopLevelOptions):
         try:
             return self.queues[name]
         except (KeyError, TypeError):
-            raise _not_declared("queue", name, self.queues) from None
-
-    def worker_config(self, name: str) -> WorkerConfig:
-        """Return the options of one of ``workers``.
-
-        ``name`` is its id. Raises `ConfigurationError` with the nearest match for another id.
-        """
-        try:
-            return self.workers[name]
-        except (KeyError, TypeError):
-            raise _not_declared("worker", name, self.workers) from None
+            suggestion = nearest(name[:200], self.queues) if isinstance(name, str) else ""
+            hint = f"; did you mean {suggestion!r}?" if suggestion else ""
+            expected = f"one of {', '.join(map(repr, self.queues))}"
+            raise ConfigurationError(
+                f"queue {show(name)} is not declared in QUEUES: expected {expected}{hint}"
+            ) from None
 
     @classmethod
-    def from_settings(cls) -> Self:
+    def from_settings(cls) -> FairQueueConfig:
         """Return the configuration from settings, the file that they name, and the environment.
 
         Raises `ConfigurationError` with all mistakes of the sources.
         """
-        return load(cls)
+        return load()
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str]) -> Self:
+    def from_yaml(cls, path: str | os.PathLike[str]) -> FairQueueConfig:
         """Return the configuration from a file alone, without settings and environment.
 
         ``path`` is the file's. Raises `ConfigurationError` with all mistakes, or if the file can't be read.
         """
-        return assemble(cls, [file_layer(path)])
-
-    def to_yaml(self, path: str | os.PathLike[str]) -> None:
-        """Write a file from which `from_yaml` makes an equal configuration. Only the file's owner can read it, because
-        it contains the passwords.
-
-        ``path`` is the path of the file.
-        """
-        import yaml
-
-        text = yaml.safe_dump(_file_tree(self), sort_keys=False, allow_unicode=True)
-        target = Path(path)
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
-        try:  # replaced at once, so that a failure leaves no partial file
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        return _assemble([read_file(path)])
 
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client for the server of this configuration.
@@ -167,13 +140,6 @@ class FairQueueConfig(TopLevelOptions):
         `RedisConfig.create_async_redis_client`.
         """
         return self.redis.create_async_redis_client(decode_responses=decode_responses)
-
-
-def _not_declared(what: str, name: object, known: Mapping[str, object]) -> ConfigurationError:
-    suggestion = nearest(name[:200], known) if isinstance(name, str) else ""
-    hint = f"; did you mean {suggestion!r}?" if suggestion else ""
-    expected = f"one of {', '.join(map(repr, known))}" if known else f"none, because no {what}s are declared"
-    return ConfigurationError(f"{what} {show(name)} is not declared in {what.upper()}S: expected {expected}{hint}")
 
 
 def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,7 +200,7 @@ def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
     return merged
 
 
-def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: bool = True) -> AnyConfig:
+def load(*overrides: Mapping[str, Any], needs_server: bool = True) -> FairQueueConfig:
     """Read the configuration from all sources. If several overrides set an option, the last one wins.
 
     Args:
@@ -243,27 +209,23 @@ def load(kind: type[AnyConfig], *overrides: Mapping[str, Any], needs_server: boo
     Raises:
         ConfigurationError: with every mistake in the sources.
     """
-    layers = all_layers(overrides)
-    return assemble(kind, [default_server_layer(layers, needs_server=needs_server), *layers], _check_cache)
+    sources = read_sources(overrides)
+    return _assemble([read_default_server(sources, needs_server=needs_server), *sources], checks_cache=True)
 
 
-def _check_cache(config: FairQueueConfig) -> None:
+def _assemble(sources: Sequence[Source], *, checks_cache: bool = False) -> FairQueueConfig:
+    """Make a configuration from its sources. Later sources win. Raise the mistakes of all of them as one error."""
+    mistakes = [mistake for source in sources for mistake in source.mistakes]
+    tree = merge_sources(sources)
+    worker, found = choose_worker(sources, tree)
     try:
-        resolve_cache(config.redis)
+        config = FairQueueConfig.model_validate(tree)
+        if checks_cache:
+            resolve_cache(config.redis)
     except InvalidOptionsError as error:
-        mistakes = [replace(mistake, path=("redis", *mistake.path)) for mistake in error.mistakes]
-        raise InvalidOptionsError(mistakes) from None
-
-
-def _file_tree(config: FairQueueConfig) -> dict[str, Any]:
-    tree = config.model_dump(mode="json", exclude_none=True, context=REVEAL)
-    common = config.queue.model_dump(mode="json")
-    address = config.redis.given_addresses()
-    if address and address[0] != "host":
-        tree["redis"] = {name: value for name, value in tree["redis"].items() if name not in ("host", "port")}
-    # Options that are None are kept, here and below. Otherwise the common value would be read back.
-    queues = {name: queue.model_dump(mode="json") for name, queue in config.queues.items()}
-    for name, queue in queues.items():
-        tree["queues"][name] = {option: value for option, value in queue.items() if value != common[option]}
-    tree["workers"] = {name: worker.model_dump(mode="json", exclude={"id"}) for name, worker in config.workers.items()}
-    return tree
+        found += error.mistakes
+    mistakes += [add_key(mistake, sources, worker) for mistake in found]
+    if mistakes:
+        # The chosen worker is checked twice, so a mistake may occur twice.
+        raise InvalidOptionsError({(mistake.key, mistake.problem): mistake for mistake in mistakes}.values())
+    return config

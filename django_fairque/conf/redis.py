@@ -21,9 +21,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    PlainSerializer,
     SecretStr,
-    WrapSerializer,
     field_validator,
     model_validator,
 )
@@ -56,27 +54,7 @@ PARTS_OF_URL = ("host", "port", "ssl", *urls.ACCESS_OPTIONS)
 
 SENTINEL_PORT = 26379
 
-REVEAL = "with secrets"
-"""The context of a dump that contains the passwords."""
-
-
-def _reveal(value: SecretStr, handler: Any, info: Any) -> Any:
-    return value.get_secret_value() if info.context == REVEAL else handler(value)
-
-
-Secret = Annotated[SecretStr, WrapSerializer(_reveal)]
-"""A secret. A dump hides it unless its context is `REVEAL`."""
-Provider = Annotated[
-    Any,
-    PlainSerializer(lambda given: given if given is None or isinstance(given, str) else _get_dotted_path(given)),
-]
-"""A dotted path, or the object at that path. A dump contains the path."""
 File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstance(value, os.PathLike) else value)]
-
-
-def _get_dotted_path(given: Any) -> str:
-    kind = given if hasattr(given, "__qualname__") else type(given)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 class SentinelConfig(BaseModel):
@@ -94,7 +72,7 @@ class SentinelConfig(BaseModel):
     """The name of the primary."""
     username: str | None = Field(default=None, description="a text")
     """The user name for the sentinels, which differs from that for the primary. None for none."""
-    password: Secret | None = Field(default=None, repr=False, description="a text")
+    password: SecretStr | None = Field(default=None, repr=False, description="a text")
     """The password for the sentinels, which differs from that for the primary. None for none."""
 
     @field_validator("nodes", mode="before")
@@ -117,12 +95,6 @@ class RedisConfig(Options):
     Credentials in ``url`` are moved to ``username`` and ``password``, so ``url`` may be shown.
     """
 
-    obsolete: ClassVar[Mapping[str, str]] = {
-        "decode_responses": (
-            "queues read bytes; for text from a client of your own, call create_redis_client(decode_responses=True)"
-        ),
-    }
-
     rarely_needed: ClassVar[Collection[str]] = split_names("""
         socket_timeout socket_connect_timeout health_check_interval max_connections
     """)
@@ -135,8 +107,8 @@ class RedisConfig(Options):
     db: Whole = whole(0, least=0, most=2**31 - 1)
     """The number of the database. Default: 0."""
     username: str | None = Field(default=None, description="a text")
-    password: Secret | None = Field(default=None, repr=False, description="a text")
-    credential_provider: Provider = Field(
+    password: SecretStr | None = Field(default=None, repr=False, description="a text")
+    credential_provider: Any = Field(
         default=None,
         repr=False,
         description="the dotted path of a credential provider of redis-py, or of what returns one; or the object itself",
@@ -408,14 +380,6 @@ def _import(path: str) -> Any:
 SYNC = "redis"
 ASYNC = "redis.asyncio"
 
-PORTABLE_OPTIONS = frozenset(
-    "host port path db username password credential_provider client_name driver_info "  # noqa: SIM905 - no 23 lines
-    "lib_name lib_version protocol legacy_responses encoding encoding_errors socket_timeout socket_connect_timeout "
-    "socket_keepalive socket_keepalive_options socket_type socket_read_size health_check_interval "
-    "embedded_directory embedded_options".split()
-)
-"""Connection options that a synchronous client copies from an asynchronous one, in addition to those about TLS."""
-
 # The system notices a dead peer after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
@@ -440,57 +404,6 @@ def _sentinels(client: Any) -> list[Any]:
     pool = None if is_cluster(client) else client.connection_pool
     manager = getattr(pool, "sentinel_manager", None)
     return manager.sentinels if manager else []
-
-
-def create_synchronous_client(client: Any) -> Redis | RedisCluster:
-    """Return a synchronous client with the server and settings of an asynchronous one. Close it with `close_client`."""
-    from django_fairque.engine.transport.cluster import LazyRedisCluster, is_cluster
-    from django_fairque.engine.transport.server_list import ListedServer, ServerList, separate_servers
-
-    redis: Any = import_module(SYNC)
-    if listed := separate_servers(client):
-        several: Any = ServerList(
-            [ListedServer(server.name, create_synchronous_client(server.client)) for server in listed]
-        )
-        return several  # type: ignore[no-any-return]
-    if is_cluster(client):
-        options = client.connection_kwargs
-        nodes = [
-            redis.cluster.ClusterNode(node.host, node.port) for node in client.nodes_manager.startup_nodes.values()
-        ]
-        has_tls = issubclass(options["connection_class"], import_module(f"{ASYNC}.connection").SSLConnection)
-        common = {**_portable(options), "ssl": has_tls, "max_connections": options["max_connections"]}
-        return LazyRedisCluster(startup_nodes=nodes, **common, **_cluster_retry(SYNC))
-    pool = client.connection_pool
-    options = {**_portable(pool.connection_kwargs), **_retry(SYNC), "max_connections": pool.max_connections}
-    options["connection_class"] = _synchronous(pool.connection_class)
-    if hasattr(pool, "timeout"):  # only a BlockingConnectionPool has a timeout
-        options["timeout"] = pool.timeout
-    if manager := getattr(pool, "sentinel_manager", None):
-        of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in manager.sentinels]
-        access = {**_portable(manager.sentinel_kwargs), **_retry(SYNC), "ssl": bool(manager.sentinel_kwargs.get("ssl"))}
-        addresses = [(address["host"], address["port"]) for address in of_sentinels]
-        sentinels = import_module(f"{SYNC}.sentinel").Sentinel(addresses, sentinel_kwargs=access)
-        options |= {"service_name": pool.service_name, "sentinel_manager": sentinels, "is_master": pool.is_master}
-    made: Redis = redis.Redis.from_pool(_synchronous(type(pool))(**options))
-    return made
-
-
-def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the options of a connection that mean the same with and without asyncio, and do not belong to an event loop."""
-    return {name: value for name, value in options.items() if name in PORTABLE_OPTIONS or name.startswith("ssl_")}
-
-
-def _synchronous(kind: Any) -> Any:
-    """Return the class without asyncio for ``kind``, a class of connections or pools of redis-py, or derived from one."""
-    for base in kind.__mro__:
-        if "synchronous" in vars(base):
-            return base.synchronous
-        if base.__module__ == f"{ASYNC}.connection" and base.__name__ == "BlockingConnectionPool":
-            return import_module("django_fairque.engine.transport.connection").FastConnectionPool
-        if base.__module__.startswith(f"{ASYNC}."):
-            return getattr(import_module(base.__module__.replace(ASYNC, SYNC)), base.__name__)
-    raise ConfigurationError(f"expected connections of redis-py, got {kind.__module__}.{kind.__qualname__}")
 
 
 def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any:
@@ -645,7 +558,7 @@ def resolve_cache(config: RedisConfig) -> RedisConfig:
         text = str(error)
     except ConfigurationError as error:
         text = f"cache {config.cache!r} can't be used as it is: {error}"
-    raise InvalidOptionsError([Mistake("cache", ("cache",), text)])
+    raise InvalidOptionsError([Mistake("cache", ("redis", "cache"), text)])
 
 
 def _server_urls(url: str) -> Iterator[str]:

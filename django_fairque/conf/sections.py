@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
-from django_fairque.conf.redis import RedisConfig, Secret
+from django_fairque.conf.redis import RedisConfig
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id, split_names
 from django_fairque.engine.model.options import (
@@ -254,7 +254,7 @@ class WebhookConfig(BaseModel):
 
     model_config = Options.model_config
 
-    url: Annotated[Secret, AfterValidator(_webhook_url)] = Field(repr=False, description=WEBHOOK_URL_WORDS)
+    url: Annotated[SecretStr, AfterValidator(_webhook_url)] = Field(repr=False, description=WEBHOOK_URL_WORDS)
     """The URL to which alerts are posted. The URL is a secret."""
     format: Literal["slack", "json"] = Field(default="json", description='"slack" or "json"')
     """The form of the messages: "json" (the default), or "slack" for Slack and receivers of the same format."""
@@ -269,7 +269,7 @@ class MonitorConfig(Options):
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
     """The limit of each figure, by its name; none by default."""
-    token: Annotated[list[Annotated[Secret, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
+    token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
         description="a token, or a list of tokens",

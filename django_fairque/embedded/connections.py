@@ -52,9 +52,6 @@ class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
 class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
     """Works like `EmbeddedConnection`, for coroutines: a thread starts the server."""
 
-    synchronous = EmbeddedConnection
-    """The class of connections without asyncio, for `create_synchronous_client`."""
-
     async def connect(self) -> None:
         """Start the server if it does not run, and connect."""
         await self._ensure()

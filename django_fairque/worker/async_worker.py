@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.conf import FairQueueConfig, WorkerConfig
-from django_fairque.conf.redis import create_synchronous_client
 from django_fairque.engine.model.errors import ConfigurationError
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
-from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.worker.common.options import WorkerArguments, unique_queues
 from django_fairque.worker.execution.event_loop import RunningLoop
 
 from .worker import Worker, stop_at_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Unpack
+
+    from django_fairque.conf import FairQueueConfig, WorkerConfig
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.worker.common.options import WorkerArguments
 
 
 TASK_CANCEL_REPEAT_SECONDS = 5.0
@@ -33,9 +34,7 @@ LAST_REPORT_SECONDS = 1.0
 class AsyncWorker:
     """Runs ``async def`` tasks on the running event loop, others in threads.
 
-    ``queues`` are names or `AsyncFairQueue` objects; by default the configured ones. Or it is a `WorkerConfig` or a
-    `FairQueueConfig`, as for `Worker`. ``arguments`` are those of
-    `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` as that does.
+    ``queues`` and ``arguments`` are those of `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` as that does.
 
     Threads fetch tasks, renew leases and report outcomes, over separate connections, also while a task blocks the
     loop. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop, ends the program
@@ -44,15 +43,10 @@ class AsyncWorker:
 
     def __init__(
         self,
-        queues: Sequence[str | AsyncFairQueue] | WorkerConfig | FairQueueConfig | None = None,
+        queues: Sequence[str | FairQueue] | WorkerConfig | FairQueueConfig | None = None,
         **arguments: Unpack[WorkerArguments],
     ) -> None:
-        if queues is None or isinstance(queues, (WorkerConfig, FairQueueConfig)):
-            self._worker = _WorkerThreads(queues, **arguments)
-        else:
-            given = [_synchronous(queue) for queue in unique_queues(queues)]
-            self._worker = _WorkerThreads(given, **arguments)
-            self._worker.clients = [queue.client for queue in given if not isinstance(queue, str)]
+        self._worker = _WorkerThreads(queues, **arguments)
         self.options = self._worker.options
         if self.options.max_memory_mb:
             raise ConfigurationError("max_memory_mb is for Worker: a coroutine can't give its process up")
@@ -80,12 +74,6 @@ class AsyncWorker:
         thread.
         """
         self._worker.stop()
-
-
-def _synchronous(queue: str | AsyncFairQueue) -> str | FairQueue:
-    if isinstance(queue, AsyncFairQueue):
-        return FairQueue(create_synchronous_client(queue.client), queue.name, queue.config)
-    return queue
 
 
 class _WaitForEnd(asyncio.Task[None]):

@@ -1,4 +1,4 @@
-"""Settings, file, environment and overrides: which wins, and what a mistake in each is called."""
+"""Settings, file, environment and overrides: the order of precedence, and the keys in messages about mistakes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_config
-from django_fairque.conf.layers import SECTION_NAMES
+from django_fairque.conf.sources import SECTION_NAMES
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class TestWorkers:
     def test_without_a_choice_it_is_what_all_have_in_common(self, configure: Configure, tmp_path: Path) -> None:
         config = configure(with_file(tmp_path, WORKERS))
         assert (config.worker.id, config.worker.processes) == (None, 4)
-        assert config.worker_config("bulk").lease_seconds == 90
+        assert config.workers["bulk"].lease_seconds == 90
         assert set(config.workers) == {"mail", "bulk"}
 
     def test_a_single_one_needs_no_choice(self, configure: Configure) -> None:
@@ -257,13 +257,6 @@ class TestWorkers:
             ConfigurationError, match=r"(?m)^override worker.id: unknown worker 'mial'; did you mean mail\?$"
         ):
             get_config(overrides={"worker": {"id": "mial"}})
-
-    def test_an_unknown_id_asked_for_later(self, configure: Configure, tmp_path: Path) -> None:
-        config = configure(with_file(tmp_path, WORKERS))
-        with pytest.raises(ConfigurationError, match="expected one of 'mail', 'bulk'; did you mean 'bulk'"):
-            config.worker_config("blk")
-        with pytest.raises(ConfigurationError, match="expected none, because no workers are declared"):
-            FairQueueConfig().worker_config("blk")
 
     def test_a_mistake_in_the_chosen_one_is_told_once(self, configure: Configure) -> None:
         message = configure.error({"REDIS": ELSEWHERE, "WORKERS": {"w": {"PROCESSES": 0}}})
@@ -283,7 +276,6 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("section", "expected"),
         [
-            ({"Queue": {"Prefx": 1}}, 'settings.FAIRQUE["Queue"]["Prefx"]: unknown key; did you mean prefix?'),
             ({"QUEUE": {"PREFX": 1}}, 'settings.FAIRQUE["QUEUE"]["PREFX"]: unknown key; did you mean PREFIX?'),
             ({"WORKR": {}}, 'settings.FAIRQUE["WORKR"]: unknown key; did you mean WORKER?'),
             ({"WORKER": 5}, 'settings.FAIRQUE["WORKER"]: expected a mapping; got 5'),
@@ -318,7 +310,10 @@ class TestMistakes:
                 {"WORKER": {"POLL_INTERVAL": 14}},
                 'FAIRQUE["WORKER"]["POLL_INTERVAL"]: expected at most 13, which is redis.socket_timeout',
             ),
-            ({"QUEUE": {}, "Queue": {"PREFIX": "a"}, "queue": {"prefix": "b"}}, "expected once; got it also as"),
+            (
+                {"QUEUE": {}, "Queue": {"PREFIX": "a"}, "queue": {"prefix": "b"}},
+                "expected once; got it a second time, as Queue",
+            ),
         ],
     )
     def test_in_settings(self, configure: Configure, section: Any, expected: str) -> None:

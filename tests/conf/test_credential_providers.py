@@ -15,7 +15,6 @@ from django_fairque.conf.redis import (
     _credential_loaders,
     aclose_client,
     close_client,
-    create_synchronous_client,
     load_credentials,
 )
 from django_fairque.engine.model.errors import ServerRefusedError
@@ -122,9 +121,6 @@ async def test_so_it_has_without_blocking(admin: redis.Redis, url: str, provider
     if hasattr(CredentialProvider, "get_credentials_async"):  # earlier clients call the other one
         is_called_in_the_loop = threading.get_ident() in Tokens.threads
         assert is_called_in_the_loop == (provider is AwaitedTokens)
-    synchronous = create_synchronous_client(client)
-    assert synchronous.ping()
-    close_client(synchronous)
     await aclose_client(client)
 
 

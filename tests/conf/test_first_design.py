@@ -20,18 +20,9 @@ from tests import source_rules
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.options import Options
-    from tests.conf.conftest import Configure
 
 FILE = Path(__file__).parent / "first-design.yaml"
 PAGE = Path(source_rules.__file__).parent.parent / "docs" / "contributing" / "upgrading-from-the-first-design.md"
-OBSOLETE = {
-    "redis.decode_responses": "create_redis_client(decode_responses=True)",
-    "queue.stats_prefix": "set prefix",
-    "queue.lua_script_cache_size": "the server keeps the scripts",
-    "queue.enable_pipeline_optimization": "set pipeline_batch_size",
-    "queue.stats_aggregation_interval": "nothing to aggregate",
-}
-
 KINDS: dict[str, type[Options]] = {"redis": RedisConfig, "worker": WorkerConfig, "queue": QueueConfig}
 KEYS = dict(re.findall(r"^\| `([a-z]+\.\w+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE))
 """The keys that the page lists, each with the key of today."""
@@ -49,33 +40,6 @@ def test_it_loads_and_its_values_are_used() -> None:
     queue = config.queues["default"]
     assert (queue.max_retry_attempts, queue.default_max_retries, queue.default_task_timeout) == (3, 3, 300.0)
     assert (queue.pipeline_batch_size, queue.sweep_interval) == (100, MAX_SWEEP_INTERVAL_SECONDS)
-
-
-def test_obsolete_keys_are_warnings_that_name_what_replaced_them(caplog: pytest.LogCaptureFixture) -> None:
-    FairQueueConfig.from_yaml(FILE)
-    lines = [line for line in caplog.messages if "is obsolete" in line]
-    assert len(lines) == len(OBSOLETE)
-    for key, replacement in OBSOLETE.items():
-        (line,) = (line for line in lines if line.startswith(f"{key} in {FILE} is obsolete and has no effect: "))
-        assert replacement in line
-
-
-def test_obsolete_keys_in_settings_and_environment_are_warnings(
-    configure: Configure, caplog: pytest.LogCaptureFixture
-) -> None:
-    redis = {"HOST": "h", "DECODE_RESPONSES": True}
-    configure({"REDIS": redis, "QUEUES": {"mail": {"STATS_PREFIX": "x"}}}, FAIRQUE_QUEUE__LUA_SCRIPT_CACHE_SIZE="5")
-    for key in (
-        'settings.FAIRQUE["REDIS"]["DECODE_RESPONSES"]',
-        'settings.FAIRQUE["QUEUES"]["mail"]["STATS_PREFIX"]',
-        "environment variable FAIRQUE_QUEUE__LUA_SCRIPT_CACHE_SIZE",
-    ):
-        assert f"{key} is obsolete and has no effect" in caplog.text
-
-
-def test_obsolete_options_in_code_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    assert QueueConfig.model_validate({"stats_prefix": "fq"}) == QueueConfig()
-    assert "QueueConfig.stats_prefix is obsolete and has no effect: " in caplog.text
 
 
 class TestValidation:
@@ -133,11 +97,12 @@ class TestPage:
                 assert f"| `{section}.{name}` |" in text
 
     @pytest.mark.parametrize(("key", "today"), KEYS.items())
-    def test_each_key_that_it_lists_is_accepted_or_obsolete(self, key: str, today: str) -> None:
+    def test_each_key_that_it_lists_is_accepted_or_gone(self, key: str, today: str) -> None:
         section, name = key.split(".")
         kind = KINDS[section]
-        if today == "obsolete":
-            assert name in kind.obsolete
+        if today == "gone":
+            with pytest.raises(ConfigurationError, match=f"{name}: unknown key"):
+                kind.model_validate({name: 1})
         else:
             assert today == f"`{section}.{kind.renamed.get(name, name)}`"
             assert today.strip("`").partition(".")[2] in kind.option_names()
@@ -151,7 +116,7 @@ class TestPage:
     )
     def test_each_attribute_of_the_configuration_exists(self, owner: str, name: str) -> None:
         kind = getattr(conf, owner)
-        assert hasattr(kind, name) or name in kind.model_fields or name in kind.obsolete
+        assert hasattr(kind, name) or name in kind.model_fields or f"`{owner}.{name}` | gone" in PAGE.read_text()
 
     @pytest.mark.parametrize("name", re.findall(r"`\.(\w+)", ROW_OF_TASK))
     def test_each_method_of_a_task_exists(self, name: str) -> None:

@@ -91,7 +91,7 @@ def test_each_event_loop_has_its_own() -> None:
 
 
 def test_payloads_are_bytes_whatever_other_clients_return(configure: Configure, server: Server) -> None:
-    configure({"REDIS": {"URL": server.url, "DECODE_RESPONSES": True}})
+    configure({"REDIS": {"URL": server.url}})
     client: Any = get_queue().client
     assert client.echo("a") == b"a"
     with get_config().create_redis_client(decode_responses=True) as client:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_fairque.conf import FairQueueConfig
-from django_fairque.conf.layers import find_misspelled_variables
+from django_fairque.conf.sources import find_misspelled_variables
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import Configure
 
 SERVER = {"HOST": "nowhere"}
@@ -56,11 +54,9 @@ def test_a_variable_with_one_underscore_too_few_is_told() -> None:
     assert found == [("FAIRQUE_MONITOR_TOKEN", "FAIRQUE_MONITOR__TOKEN")]
 
 
-def test_they_are_written_to_files_and_never_shown(configure: Configure, tmp_path: Path) -> None:
+def test_tokens_are_never_shown(configure: Configure) -> None:
     config = configure({"REDIS": SERVER, "MONITOR": {"TOKEN": [ONE, OTHER]}})
     assert ONE not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
-    config.to_yaml(tmp_path / "fairque.yaml")
-    assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == config
 
 
 WEBHOOK = "https://hooks.example.com/services/T0/B0/secret-part"
@@ -102,8 +98,6 @@ def test_a_mistake_in_a_webhook_does_not_show_its_url(configure: Configure, wron
     assert "secret-part" not in error
 
 
-def test_a_webhook_is_not_shown(configure: Configure, tmp_path: Path) -> None:
+def test_a_webhook_is_not_shown(configure: Configure) -> None:
     config = configure({"REDIS": SERVER, "MONITOR": {"WEBHOOK": {"URL": WEBHOOK}}})
     assert "secret-part" not in f"{config!r} {config} {config.model_dump()} {config.model_dump_json()}"
-    config.to_yaml(tmp_path / "fairque.yaml")
-    assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == config

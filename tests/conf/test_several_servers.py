@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_fairque.conf import FairQueueConfig, RedisConfig
+from django_fairque.conf import RedisConfig
 from django_fairque.engine.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ def test_the_environment(configure: Configure) -> None:
     config = configure({}, FAIRQUE_REDIS__URL=" ".join(TWO))
     assert [each.endpoint for each in config.redis.servers] == [("one", 6380), ("two", 6379)]
     assert config.queue_config().shards == 2
-
-
-def test_a_file_has_them_too(tmp_path: Path) -> None:
-    config = FairQueueConfig.model_validate({"redis": {"url": TWO}})
-    config.to_yaml(tmp_path / "queue.yaml")
-    assert FairQueueConfig.from_yaml(tmp_path / "queue.yaml") == config
 
 
 def test_each_queue_has_a_shard_on_each_server_or_on_the_first_ones(configure: Configure) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import RedisConfig, aclose_queues, aget_queue, close_queues, get_queue
-from django_fairque.conf.redis import close_client, create_synchronous_client
 
 if TYPE_CHECKING:
     from .conftest import Configure
@@ -18,7 +17,7 @@ IS_NAMED = importlib.util.find_spec("redis.driver_info") is not None
 
 def is_named(clients: list[dict[str, str]]) -> bool:
     """Whether one of the server's connections says that it is ours."""
-    return any("django-fairque_v" in each["lib-name"] for each in clients)
+    return any("django-fairque_v" in client["lib-name"] for client in clients)
 
 
 async def test_a_cluster(cluster: int) -> None:
@@ -29,9 +28,6 @@ async def test_a_cluster(cluster: int) -> None:
     other = config.create_async_redis_client()
     assert await other.get("{a}b") == b"c"
     assert is_named(await other.client_list()) == IS_NAMED
-    for_threads: Any = create_synchronous_client(other)
-    assert for_threads.get("{a}b") == b"c"
-    close_client(for_threads)
     await other.aclose()
 
 
@@ -54,7 +50,4 @@ async def test_a_primary_found_by_a_sentinel_without_blocking(sentinel: int, con
     await client.set("a", "b")
     assert (await client.info("keyspace")).keys() == {"db2"}
     assert is_named(await client.client_list()) == IS_NAMED
-    for_threads: Any = create_synchronous_client(client)
-    assert for_threads.get("a") == b"b"
-    close_client(for_threads)
     await aclose_queues()

@@ -142,5 +142,5 @@ def test_an_option_is_given_by_one_of_its_names() -> None:
 def test_a_worker_in_a_file_may_have_the_earlier_names(tmp_path: Path) -> None:
     file = tmp_path / "fairque.yaml"
     file.write_text("worker: {poll_interval_seconds: 2}\nworkers: {w: {assigned_users: [a], poll_interval: 3}}")
-    worker = FairQueueConfig.from_yaml(file).worker_config("w")
+    worker = FairQueueConfig.from_yaml(file).workers["w"]
     assert (worker.users, worker.poll_interval) == (["a"], 3)

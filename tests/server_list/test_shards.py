@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 
 from django_fairque.conf import RedisConfig, close_queues, get_queue
-from django_fairque.conf.redis import aclose_client, close_client, create_synchronous_client
+from django_fairque.conf.redis import aclose_client, close_client
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.async_queue import AsyncFairQueue
@@ -151,9 +151,6 @@ async def test_coroutines_use_a_list_of_servers(urls: list[str], servers: list[S
     assert (await queue.get_stats(0)).states["finished"] == len(leases)
     assert (await queue.users()).items
     assert await queue.check_invariants() == []
-    for_threads = create_synchronous_client(client)
-    assert FairQueue(for_threads, config=CONFIG).get_stats(0).states["finished"] == len(leases)
-    close_client(for_threads)
     servers[3].kill()
     try:
         assert (await queue.get_stats(0)).missing_shards == (3,)

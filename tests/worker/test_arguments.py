@@ -107,11 +107,13 @@ def test_arguments_of_a_worker_that_are_not_given_come_from_the_settings(kind: K
 @both_kinds
 def test_a_queue_that_is_named_twice_is_served_once(kind: Kind, queue: FairQueue) -> None:
     assert kind(["default", "mail", "default"]).options.queues == ("default", "mail")
-    unused = RedisConfig().create_async_redis_client()
-    other: Any = FairQueue(queue.client, "mail") if kind is Worker else AsyncFairQueue(unused, "mail")
+    other = FairQueue(queue.client, "mail")
     assert kind([other, "default", other]).options.queues == ("mail", "default")
     with pytest.raises(ConfigurationError, match="two that are called 'mail'"):
         kind([other, "mail"])
+    unused: Any = AsyncFairQueue(RedisConfig().create_async_redis_client(), "mail")
+    with pytest.raises(ConfigurationError, match="expected names of queues, or FairQueue objects; got <AsyncFairQueue"):
+        kind([unused])
 
 
 def test_an_invalid_payload_handler_is_named() -> None:

@@ -11,11 +11,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.asyncio import Redis as AsyncRedis
 
-from django_fairque import AsyncWorker, task
+from django_fairque import AsyncWorker, FairQueueConfig, task
+from django_fairque.conf import get_config
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.tasks import registry
 from tests.lab.campaign.proxy import CUT, PASS, Proxy
 
@@ -197,13 +196,13 @@ async def test_a_blocked_loop_loses_no_lease(queue: FairQueue, push: Push) -> No
     await asyncio.wait([running])
 
 
-async def test_connections_to_a_given_queue_are_closed(queue: FairQueue, push: Push, redis: Redis, aredis: Any) -> None:
+async def test_the_connections_of_a_given_configuration_are_closed(push: Push, redis: Redis) -> None:
     @task(name="nothing")
     def nothing() -> None: ...
 
     push("nothing")
     before = len(redis.client_list())
-    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(aredis)], burst=True).run(), 20)
+    await asyncio.wait_for(AsyncWorker(get_config(), burst=True).run(), 20)
     # In a thread: the event loop closes sockets after run() has returned.
     await asyncio.to_thread(eventually, lambda: len(redis.client_list()) <= before)
 
@@ -249,8 +248,13 @@ async def test_a_wait_for_work_ends_with_the_worker(
     def nothing() -> None: ...
 
     before, task_id = len(redis.client_list()), push("nothing")
-    given = AsyncRedis.from_url(f"unix://{way.path}", socket_timeout=120)
-    worker = AsyncWorker([AsyncFairQueue(given, f"q{n}" if n else "default") for n in range(queues)], poll_interval=60)
+    names = [f"q{number}" if number else "default" for number in range(queues)]
+    given = FairQueueConfig.model_validate({
+        "redis": {"url": f"unix://{way.path}", "socket_timeout": 120},
+        "worker": {"queues": names, "poll_interval": 60},
+        "queues": {name: {} for name in names},
+    })  # fmt: skip
+    worker = AsyncWorker(given)
     running = asyncio.ensure_future(worker.run())
     await asyncio.to_thread(eventually, lambda: queue.get_task(task_id).state is TaskState.FINISHED)
     await asyncio.to_thread(eventually, lambda: len(waiting(redis)) == queues)
@@ -262,5 +266,4 @@ async def test_a_wait_for_work_ends_with_the_worker(
     worker.stop()
     await asyncio.wait_for(running, 20)
     assert time.monotonic() - stopped < 10
-    await given.aclose()
     await asyncio.to_thread(eventually, lambda: len(redis.client_list()) <= before)

@@ -13,7 +13,6 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Settled
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.async_queue import AsyncFairQueue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.signals import task_dead
 from django_fairque.tasks import registry
@@ -279,10 +278,10 @@ async def test_workers_end_canceled_tasks(
 
 
 async def test_an_async_worker_stops_tasks_at_their_time_limits(
-    queue: FairQueue, push: Push, tasks: dict[str, list[int]], aredis: Any
+    queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
     ids = [push("long", 1, timeout=0.2, max_retries=0), push("long_awaited", 2, timeout=0.2, max_retries=0)]
-    await asyncio.wait_for(AsyncWorker([AsyncFairQueue(aredis)], burst=True).run(), 20)
+    await asyncio.wait_for(AsyncWorker([queue], burst=True).run(), 20)
     for task_id in ids:
         assert queue.get_task(task_id).state is TaskState.FAILED
         assert "SoftTimeLimitExceeded" in queue.history(task_id)[-1].error

@@ -123,8 +123,6 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    obsolete: ClassVar[Mapping[str, str]] = {}
-    """Former settings, which are ignored with a warning, each with its replacement or an explanation."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Earlier names of options, which are still accepted, each with the current name. `EarlierName` adds to it."""
     rarely_needed: ClassVar[Collection[str]] = ()
@@ -144,16 +142,11 @@ class Options(BaseModel):
 
     @classmethod
     def with_current_names(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``options`` with current names in place of earlier names, and without obsolete options. Logs a warning
-        for each obsolete option.
-
-        Raises `InvalidOptionsError` if an option is given by both names.
+        """Return ``options`` with current names in place of earlier names. Raises `InvalidOptionsError` if an option is
+        given by both names.
         """
         made: dict[str, Any] = {}
         for name, value in options.items():
-            if name in cls.obsolete and name not in cls.model_fields:
-                warn_of_obsolete(f"{cls.__name__}.{name}", cls.obsolete[name])
-                continue
             current = cls.renamed.get(name, name)
             if current in made:
                 earlier = ", ".join(old for old, new in cls.renamed.items() if new == current)
@@ -188,10 +181,6 @@ class Options(BaseModel):
                 return section
         # Not inside the except block: pydantic's error holds the input, and with it the secrets.
         raise InvalidOptionsError(replace(m, key=".".join((cls.__name__, *m.path))) for m in mistakes)
-
-
-def warn_of_obsolete(key: str, replacement: str) -> None:
-    logger.warning("%s is obsolete and has no effect: %s", key, replacement)
 
 
 def _collect_given_values(value: Any) -> Any:
@@ -288,24 +277,6 @@ MAX_SHARDS = 256
 class QueueConfig(Options):
     """The options of one queue. Durations are seconds; docs/reference/settings.md explains each field."""
 
-    obsolete: ClassVar[Mapping[str, str]] = {
-        "stats_prefix": "statistics are stored with the queue's other keys; set prefix, which begins all of them",
-        "stats_aggregation_interval": (
-            "statistics are written by the calls that they count, so that there is nothing to aggregate"
-        ),
-        "lua_script_cache_size": "the server keeps the scripts as one library of functions, so that there is no cache",
-        "enable_pipeline_optimization": (
-            "push_batch always sends many tasks in one call; set pipeline_batch_size to their number"
-        ),
-        "lease_seconds": "set lease_seconds of WORKER; code that pops tasks itself passes lease",
-        "retry_cap_seconds": 'pauses before retries grow to an hour; @task(backoff={"cap": ...}) changes it for a task',
-        "retry_jitter": 'delays before retries vary by 10 %; @task(backoff={"jitter": 0}) changes it for a task',
-        "user_ttl": "the record of an idle user is kept for an hour",
-        "sla_at_risk_seconds": "a deadline is at risk 300 seconds before its end, or in the last half of a short one",
-        "replication_timeout": "a push waits for one second for the replicas that replicas_to_confirm requires",
-        "sweep_batch_size": "a sweep maintains up to 100 tasks and continues with the next sweep",
-        "stats_minutes_ttl": "the statistics of each minute are kept for 25 hours",
-    }
     rarely_needed: ClassVar[Collection[str]] = split_names("""
         head_start_seconds max_retry_attempts max_deliveries pipeline_batch_size sweep_interval
     """)

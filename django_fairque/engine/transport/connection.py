@@ -120,8 +120,6 @@ class FastConnectionPool(redis.BlockingConnectionPool):
 class AsyncFastConnectionPool(redis.asyncio.BlockingConnectionPool):
     """A pool like `FastConnectionPool`, for an event loop. The connection that it keeps counts as in use."""
 
-    synchronous = FastConnectionPool
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._last: list[Any] = []

@@ -18,10 +18,9 @@ from django_fairque.engine.model.options import InvalidOptionsError, Options, sh
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
-    from django_fairque.engine.queue.async_queue import AsyncFairQueue
     from django_fairque.engine.queue.queue import FairQueue
 
-Q = TypeVar("Q", bound="str | FairQueue | AsyncFairQueue")
+Q = TypeVar("Q", bound="str | FairQueue")
 
 FENCE_MARGIN = 0.1
 """The part of a lease by which a worker that can't renew it ends before the lease does."""
@@ -199,10 +198,13 @@ def unique_queues(queues: Sequence[Q]) -> list[Q]:
     Raises:
         ConfigurationError: different queues have one name, or it is no list.
     """
+    from django_fairque.engine.queue.queue import FairQueue
+
     found: dict[str, Q] = {}
     for queue in _as_list(queues, "queues", "queues"):
-        if not isinstance(getattr(queue, "name", queue), str):
-            raise ConfigurationError(f"queues: expected names of queues, or queues; got {short(queue)}")
+        is_queue = isinstance(queue, (str, FairQueue))
+        if not is_queue:
+            raise ConfigurationError(f"queues: expected names of queues, or FairQueue objects; got {short(queue)}")
         name = queue if isinstance(queue, str) else queue.name
         first = found.setdefault(name, queue)
         if not (first is queue or first == queue):
