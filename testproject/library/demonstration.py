@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from django_fairque.engine.statistics.first_come import ServedTask
+    from django_fairque.monitoring.first_come import ServedTask
 
 LOGIN = "demo"
 """Name and password of the demonstration's administrator."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.statistics.first_come import ServedTask, replay
+from django_fairque.monitoring.first_come import ServedTask, replay
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque import TaskState
-from django_fairque.engine.statistics.first_come import ServedTask
+from django_fairque.monitoring.first_come import ServedTask
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

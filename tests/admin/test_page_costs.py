@@ -9,7 +9,8 @@ import pytest
 from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.dependencies import dependencies
-from django_fairque.engine.statistics import first_come, task_names
+from django_fairque.engine.statistics import task_names
+from django_fairque.monitoring import first_come
 from tests.fixture_types import Client, FairQueue, Redis
 from tests.lab.benchmarks.admin import cost
 from tests.lab.benchmarks.filling import Scale, fill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from library.report import duration, summary, table, times, waits_by_user
 
-from django_fairque.engine.statistics.first_come import ServedTask
+from django_fairque.monitoring.first_come import ServedTask
 
 GREEDY = [ServedTask("greedy", 0.0, start, start + 1.0) for start in (0.0, 2.0, 4.0, 5.0)]
 SMALL = [ServedTask("small", 0.5, 1.0, 2.0), ServedTask("tiny", 0.6, 3.0, 4.0)]

@@ -16,14 +16,14 @@ from django_fairque.admin.pages.base import AdminPage
 from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, decode_activity
 from django_fairque.engine.model.ids import MAX_ID_BYTES
-from django_fairque.engine.statistics.first_come import MAX_REPLAYED_SLOTS
+from django_fairque.monitoring.first_come import MAX_REPLAYED_SLOTS, first_come_waits
 from django_fairque.monitoring.formatting import approximate, duration, share
+from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
-    from django_fairque.engine.statistics.first_come import FirstComeComparison
-    from django_fairque.engine.statistics.wait_history import WaitHistory
     from django_fairque.engine.users.fairness import UserFairness
+    from django_fairque.monitoring.first_come import FirstComeComparison
 
 LIVE_REFRESH_SECONDS = 2
 SLOTS_DRAWN = 48
@@ -98,7 +98,7 @@ class LivePage(AdminPage):
         colors = user_classes(seconds)
         busy = sum(seconds.values())
         total = sum(_shown_seconds(report, end) for _worker, report in reports)
-        comparison = self.queue.first_come_waits(min(MAX_REPLAYED_SLOTS, max(1, sum(map(count_slots, records)))))
+        comparison = first_come_waits(self.queue, min(MAX_REPLAYED_SLOTS, max(1, sum(map(count_slots, records)))))
         return {
             "slots": [slot for worker, report in reports for slot in drawn_slots(worker, report, end, colors)],
             "slots_left_out": left_out,
@@ -113,7 +113,7 @@ class LivePage(AdminPage):
             "comparison": comparison,
             "comparison_text": comparison_text(comparison),
             "compared": comparison.users[:USERS_LISTED],
-            **draw_heat_map(self.queue.wait_history()),
+            **draw_heat_map(wait_history(self.queue)),
         }
 
     def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:

@@ -52,6 +52,7 @@ from django_fairque.engine.users.users import (
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
 from django_fairque.monitoring.wait_explanations import with_details
+from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse, QueryDict
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.statistics.wait_history import WaitHistory
     from django_fairque.engine.users.fairness import Fairness, UserFairness, WeightPreview
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
@@ -597,7 +597,7 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
-            **_draw_history(self.queue.wait_history(), queue_figures.deployments, user_id),
+            **_draw_history(wait_history(self.queue), queue_figures.deployments, user_id),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }

@@ -122,19 +122,19 @@ def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask
     """Encode a report of slots: their samples (user ids, empty when idle) and their running tasks."""
     shown = slots[:MAX_REPORTED_SLOTS]
     count = Counter(user for samples, _ in shown for user in samples if user)
-    named = [user for user, _ in count.most_common() if len(_as_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
+    named = [user for user, _ in count.most_common() if len(encode_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
     letters = {"": IDLE, **dict(zip(named, _LETTERS, strict=False))}
     rows = [["".join([letters.get(user, OTHER_USERS) for user in samples]), _details(task)] for samples, task in shown]
-    report = _as_json({"at": round(at, 1), "users": named, "slots": rows})
+    report = encode_json({"at": round(at, 1), "users": named, "slots": rows})
     for row in reversed(rows):
         if len(report) <= MAX_ACTIVITY_BYTES:
             break
         row[1] = None
-        report = _as_json({"at": round(at, 1), "users": named, "slots": rows})
+        report = encode_json({"at": round(at, 1), "users": named, "slots": rows})
     return report
 
 
-def _as_json(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
@@ -163,11 +163,11 @@ def decode_activity(record: WorkerRecord) -> ActivityReport | None:
         report = json.loads(record.info.get(ACTIVITY_FIELD, ""))
         sent = record.info.get(SENT_FIELD)
         skew = 0.0 if sent is None else record.seen_at - _finite(sent)
-        names = dict(zip(_LETTERS, map(_text, report["users"]), strict=False))
+        names = dict(zip(_LETTERS, map(valid_text, report["users"]), strict=False))
         names[IDLE] = ""
         slots = tuple(
             SlotReport(
-                tuple(names.get(letter) for letter in _text(samples)[-ACTIVITY_SECONDS:]),
+                tuple(names.get(letter) for letter in valid_text(samples)[-ACTIVITY_SECONDS:]),
                 None if task is None else _running_task(skew, *task),
             )
             for samples, task in report["slots"][:MAX_REPORTED_SLOTS]
@@ -186,7 +186,9 @@ def list_recent_deaths(records: Iterable[WorkerRecord], now: float) -> list[Proc
 def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
     try:
         return [
-            ProcessDeath(_finite(at), _text(worker), EndReason(reason), int(code), tuple(map(_text, task_ids)))
+            ProcessDeath(
+                _finite(at), valid_text(worker), EndReason(reason), int(code), tuple(map(valid_text, task_ids))
+            )
             for at, worker, reason, code, task_ids in json.loads(record.info.get(DEATHS_FIELD, "[]"))[
                 -MAX_REPORTED_DEATHS:
             ]
@@ -196,10 +198,12 @@ def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
 
 
 def _running_task(skew: float, task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any) -> ReportedTask:
-    return ReportedTask(_text(task_id), _text(name), _text(user_id), _finite(started_at) + skew, int(count))
+    return ReportedTask(
+        valid_text(task_id), valid_text(name), valid_text(user_id), _finite(started_at) + skew, int(count)
+    )
 
 
-def _text(value: Any) -> str:
+def valid_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError  # the record is damaged
     value.encode()  # raises a ValueError for half a surrogate pair, which no id or name contains

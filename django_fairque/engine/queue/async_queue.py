@@ -34,10 +34,8 @@ from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import queue_stats
-from django_fairque.engine.statistics.first_come import FirstComeComparison, first_come_waits
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
-from django_fairque.engine.statistics.wait_history import WaitHistory, wait_history
 from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
@@ -689,17 +687,6 @@ class AsyncFairQueue(executor.QueueOfShards):
         users that are read in any case; none by default.
         """
         return await self._read_all_shards(lambda shards: fairness(shards, limit, user_ids))
-
-    async def first_come_waits(self, slots: int = 1) -> FirstComeComparison:
-        """Return the waiting times of users in the last minute, and those under first come, first served, computed by a
-        replay of tasks that finished or run. ``slots`` is how many tasks the workers can run at once, from 1 (the default)
-        to 10,000.
-        """
-        return await self._read_all_shards(lambda shards: first_come_waits(shards, slots))
-
-    async def wait_history(self) -> WaitHistory:
-        """Return which users have waited longest in each half hour of the last 24 hours."""
-        return await self._read_all_shards(wait_history)
 
     async def health(self) -> Health:
         """Return whether the queue is good, degraded or down, and why."""

@@ -1,4 +1,5 @@
-"""The users with the longest waits in each half hour of the last day.
+"""The records of the users with the longest waits in each half hour of the last day. `django_fairque.monitoring.wait_history`
+reads them.
 
 A worker that sweeps a shard records a sample once a minute (`record_sample` in ``engine/maintenance/samples.py``): for
 at most `SAMPLED_USERS` users, the wait of the oldest ready task that nothing holds back. The record of a half hour
@@ -9,14 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.scripting.operations import Operation, read_each
-
-if TYPE_CHECKING:
-    from django_fairque.engine.sharding.shards import Shards
+from django_fairque.engine.inspection.worker_activity import encode_json, valid_text
 
 HALF_HOUR_SECONDS = 1800
 SHOWN_HALF_HOURS = 48
@@ -83,92 +80,21 @@ class HalfHour:
         fitting = [
             (user, found)
             for user, found in self.users.items()
-            if found[0] >= RECORDED_WAIT_SECONDS and len(_as_json(user)) <= MAX_NAME_BYTES
+            if found[0] >= RECORDED_WAIT_SECONDS and len(encode_json(user)) <= MAX_NAME_BYTES
         ]
         longest = sorted(fitting, key=lambda item: (-item[1][0], item[0]))[:KEPT_USERS]
         return HalfHour(self.half_hour, self.median_seconds, dict(longest))
 
     def pack(self) -> str:
         """Return the record as the server keeps it."""
-        return _as_json([self.half_hour, self.median_seconds, self.users]).decode()
+        return encode_json([self.half_hour, self.median_seconds, self.users]).decode()
 
     @classmethod
     def parse(cls, packed: bytes | None) -> HalfHour | None:
         """None for a record that is absent or damaged."""
         try:
             half_hour, middle, users = json.loads(packed or b"")
-            found = {_text(user): (int(wait), int(ready)) for user, (wait, ready) in users.items()}
+            found = {valid_text(user): (int(wait), int(ready)) for user, (wait, ready) in users.items()}
             return cls(int(half_hour), int(middle), found)
         except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
-
-
-def _as_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-
-
-def _text(value: str) -> str:
-    value.encode()  # raises a ValueError for half a surrogate pair, which no id contains
-    return value
-
-
-@dataclass(frozen=True)
-class UserWaits:
-    """The waits of one user (``user_id``) in each half hour: the longest in seconds (``waits``), most ready tasks (``ready``).
-
-    0 where it was not among the users with the longest waits, None where no worker recorded anything.
-    """
-
-    user_id: str
-    waits: tuple[int | None, ...]
-    ready: tuple[int | None, ...]
-
-    @property
-    def longest(self) -> int:
-        """The longest wait, in seconds."""
-        return max((wait for wait in self.waits if wait is not None), default=0)
-
-
-@dataclass(frozen=True)
-class WaitHistory:
-    """The longest waits of the last 24 hours. ``begins`` are the starts of its half hours, as Unix times.
-
-    ``users`` waited longer than a second, the longest wait first: in each half hour, the 15 users of each shard with the
-    longest waits are recorded, of at most 60 that are examined once a minute. ``medians`` are, of each half hour, the largest
-    median of the waits of all examined users of a minute, in seconds; None where no worker recorded anything.
-    """
-
-    begins: list[int]
-    users: list[UserWaits] = field(default_factory=list)
-    medians: tuple[int | None, ...] = ()
-    missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, whose users are not in it."""
-
-
-def wait_history(shards: Shards) -> Operation[WaitHistory]:
-    """The history of all shards that can be reached."""
-    clock, *found = yield from read_each(
-        [[("TIME",)], *([("HGETALL", shard.keys(HISTORY_KEY))] for shard in shards)], only_sound=True
-    )
-    last = int(clock[0][0]) // HALF_HOUR_SECONDS
-    shown = range(last - SHOWN_HALF_HOURS + 1, last + 1)
-    records: dict[int, list[HalfHour]] = {half_hour: [] for half_hour in shown}
-    for (packed,) in found:
-        for record in filter(None, map(HalfHour.parse, packed.values())):
-            records.get(record.half_hour, []).append(record)
-    nothing = [0 if some else None for some in records.values()]
-    waits: dict[str, list[int | None]] = {}
-    ready: dict[str, list[int | None]] = {}
-    for index, some in enumerate(records.values()):
-        for half_hour in some:
-            for user, (wait, count) in half_hour.users.items():
-                for figures, value in ((waits, wait), (ready, count)):
-                    of_user = figures.setdefault(user, [*nothing])
-                    of_user[index] = max(of_user[index] or 0, value)
-    users = [UserWaits(user, tuple(waits[user]), tuple(ready[user])) for user in waits]
-    return WaitHistory(
-        begins=[half_hour * HALF_HOUR_SECONDS for half_hour in shown],
-        users=sorted(users, key=lambda user: (-user.longest, user.user_id)),
-        medians=tuple(max((half_hour.median_seconds for half_hour in some), default=None) for some in records.values()),
-        missing_shards=shards.missing,
-    )

@@ -100,7 +100,6 @@ VALUES: list[tuple[Wrong, list[Any], str]] = [
     (lambda q, wrong: q.organization("g").set_max_running(wrong), [0, -1, 1.5, True, "2"], "must be an integer"),
     (lambda q, wrong: q.purge(wrong), [0, True, 1.5], "limit must be a whole number from 1"),
     (lambda q, wrong: q.fairness(wrong), [0, 2001, True, "5"], "limit"),
-    (lambda q, wrong: q.first_come_waits(wrong), [0, -1, 1.5, "2", None, 10_001], "slots"),
     (lambda q, wrong: q.task_names(wrong), [0, 25, 1.5, True, "1"], "hours must be a whole number from 1 to 24"),
     (lambda q, wrong: q.find(Search(TaskState.QUEUED), wrong), [0], "limit must be"),
     (lambda q, wrong: q.find(Search(TaskState.QUEUED), 10, wrong), ["-1:a", ":a", ""], "cursor must be"),

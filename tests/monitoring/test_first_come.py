@@ -5,18 +5,31 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
 
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.statistics import first_come
-from django_fairque.engine.statistics.first_come import FirstComeComparison, ServedTask, compare_waits, replay
+from django_fairque.monitoring import first_come
+from django_fairque.monitoring.first_come import (
+    FirstComeComparison,
+    ServedTask,
+    compare_waits,
+    first_come_waits,
+    replay,
+)
 from tests.counting import commands
 from tests.engine.conftest import pop, task
+
+
+@pytest.fixture
+def queue(redis: Redis) -> FairQueue:
+    return FairQueue(redis, config=QueueConfig(fair_by="tasks", retry_jitter=0))
 
 
 def run(arrived: float, took: float, user: str = "acme", *, waited: float = 0.0) -> ServedTask:
@@ -217,7 +230,7 @@ class TestQueue:
         queue.push(task("quiet"), now=now - 39)
         for number, user in enumerate(["noisy", "quiet", "noisy", "noisy", "noisy"]):
             self.serve_one(queue, user, now - 39 + 5 * number, 5)
-        return queue.first_come_waits()
+        return first_come_waits(queue)
 
     @pytest.mark.parametrize("shards", [1, 3])
     def test_tasks_that_finished_in_the_last_minute_are_replayed(self, redis: Redis, shards: int) -> None:
@@ -238,19 +251,24 @@ class TestQueue:
             lease = pop(queue, now + at, users=[user], lease=600)
             if at < -10:
                 queue.finish(lease, took=10, now=now + at + 10)
-        found = queue.first_come_waits()
+        found = first_come_waits(queue)
         assert [user.user_id for user in found.helped] == ["quiet"]
         assert found.helped[0].saved == pytest.approx(10, abs=2)
 
     def test_users_do_not_compete_if_every_task_has_a_slot(self, queue: FairQueue) -> None:
         self.contend(queue, time.time())
-        found = queue.first_come_waits(slots=8)
+        found = first_come_waits(queue, slots=8)
         assert (found.helped, found.delayed) == ([], [])
 
     def test_tasks_that_started_earlier_are_left_out(self, queue: FairQueue) -> None:
         found = self.contend(queue, time.time() - 300)
         assert (found.tasks, found.users) == (0, [])
-        assert FairQueue(queue.client, "empty").first_come_waits().users == []
+        assert first_come_waits(FairQueue(queue.client, "empty")).users == []
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, "2", None, 10_001])
+    def test_a_wrong_number_of_slots_is_explained(self, queue: FairQueue, wrong: Any) -> None:
+        with pytest.raises(TaskValidationError, match="slots must be a whole number"):
+            first_come_waits(queue, wrong)
 
     @pytest.mark.parametrize("finished", [60, 180])
     def test_a_bounded_number_of_tasks_is_read(
@@ -261,6 +279,6 @@ class TestQueue:
         queue.push_batch([task(f"u{number % 4}") for number in range(finished)], now=now - 30)
         for lease in queue.pop_batch(finished, "w", now=now - 30):
             queue.finish(lease, took=1, now=now - 20)
-        found = queue.first_come_waits()
+        found = first_come_waits(queue)
         assert (found.tasks, found.replayed) == (finished, 20)
-        assert commands(redis, queue.first_come_waits) < 50  # each of the 20 by its record and its head
+        assert commands(redis, lambda: first_come_waits(queue)) < 50  # each of the 20 by its record and its head

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer, number, to_us
+from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
 from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
@@ -207,9 +209,17 @@ def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
     return max(most, math.ceil(work / length) if length > 0 else 0)
 
 
-def first_come_waits(shards: Shards, slots: int) -> Operation[FirstComeComparison]:
-    """The comparison of the last minute, with at least this number of slots."""
+def first_come_waits(queue: FairQueue, slots: int = 1) -> FirstComeComparison:
+    """Return the comparison of the waits of the last minute with those first come, first served.
+
+    ``slots`` is the number of tasks that run at once, from 1 to 10,000; 1 by default. If more ran at once, that number is used.
+    """
     check_integer(slots, "slots", 1, MAX_REPLAYED_SLOTS)
+    (comparison,) = read_in_lockstep([(queue, lambda shards: _compare(shards, slots))])
+    return comparison  # type: ignore[no-any-return]
+
+
+def _compare(shards: Shards, slots: int) -> Operation[FirstComeComparison]:
     present = tuple(shards)
     most = -(-MAX_REPLAYED_TASKS // max(1, len(present)))
     found = yield from read_together([_read_served_tasks(shard, most) for shard in present])
