@@ -10,10 +10,10 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 22_350,
+    "core": 21_940,
     "admin": 3_530,
-    "management": 2_080,
-    "monitoring, web, integrations": 2_120,
+    "management": 2_160,
+    "monitoring, web, integrations": 2_480,
     "backends, testing, checks, embedded": 3_100,
     "package root": 830,
     "Lua": 4_400,

@@ -163,7 +163,7 @@ def _runs(infos: Infos) -> set[object]:
 
 def _infos(redis: RedisConfig, until: float) -> Infos:
     """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
-    from django_fairque.engine.transport.server_checks import read_server_info
+    from django_fairque.monitoring.server_probe import read_server_info
 
     return _ask_in_time(redis, until, read_server_info)
 

@@ -13,8 +13,9 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.commands import Keys
 from django_fairque.engine.statistics.health import Health, health
 from django_fairque.engine.statistics.queue_stats import stats
-from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF, probe_server
+from django_fairque.engine.transport.server_checks import APPEND_ONLY_FILE_IS_OFF
 from django_fairque.monitoring.monitor import exceeded_limits
+from django_fairque.monitoring.server_probe import probe_server
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:

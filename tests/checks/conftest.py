@@ -11,8 +11,9 @@ import pytest
 from django.core.checks import run_checks
 
 from django_fairque.conf import reset_config
-from django_fairque.engine.transport.server_checks import check_server_info, read_server_info
+from django_fairque.engine.transport.server_checks import check_server_info
 from django_fairque.events import rules
+from django_fairque.monitoring.server_probe import read_server_info
 from django_fairque.tasks import registry
 from tests import source_rules
 from tests.servers import BINARY_VARIABLE

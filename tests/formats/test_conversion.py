@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.options import QueueConfig
-from django_fairque.engine.queue.formats import convert_queue, queue_format
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.management.formats import convert_queue, queue_format
 from tests.engine.conftest import NOW, task
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from django_fairque.engine.transport.server_checks import (
     check_server,
     check_server_info,
     find_vulnerabilities,
-    probe_server,
 )
 from django_fairque.monitoring.health import durable_log, examine_health, judge_health
+from django_fairque.monitoring.server_probe import probe_server
 from tests.fixture_types import MakeServer, Redis, Server, Settings
 from tests.topologies import free_port, make_cluster, make_replica
 

@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.page_queues import page_queue
 from django_fairque.admin.pages.base import AdminPage
-from django_fairque.events.overview import overview
+from django_fairque.monitoring.events_overview import overview
 
 
 class ModelEventsPage(AdminPage):

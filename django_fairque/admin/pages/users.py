@@ -41,7 +41,6 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users import fairness as user_fairness
-from django_fairque.engine.users.fairness import preview_weight
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
     MAX_LIMIT_VALUES,
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
-    from django_fairque.engine.users.fairness import Fairness, UserFairness, WeightPreview
+    from django_fairque.engine.users.fairness import Fairness, UserFairness
     from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
@@ -419,6 +418,47 @@ def users_label() -> str:
         return get_config().users_label or _("Users")
     except ConfigurationError:  # each page shows the mistakes
         return _("Users")
+
+
+@dataclass(frozen=True)
+class WeightPreview:
+    """The effect of another weight of a user, as of now.
+
+    ``share_before`` and ``share_after`` are the user's share, from 0 to 1, if everyone were busy. ``wait_before`` and
+    ``wait_after`` are the time that it may have to wait for its turn, in seconds; None if that is unknown, because
+    nothing runs. ``others`` is the factor by which the shares of the other users (of its organization, if it belongs to
+    one) are multiplied and their expected waits divided; None if none of them is active.
+    """
+
+    share_before: float
+    share_after: float
+    wait_before: float | None
+    wait_after: float | None
+    others: float | None
+
+
+def preview_weight(user: UserFairness, weight_before: float, weight: float) -> WeightPreview:
+    """Calculate what another weight of a user would change.
+
+    Args:
+        user: how the user is served, as `FairQueue.fairness` returns it.
+        weight_before: its weight now.
+        weight: the other weight, more than 0.
+
+    Returns:
+        Shares and expected waits before and after the change.
+    """
+    others = user.other_weights
+    part_before, part_after = weight_before / (weight_before + others), weight / (weight + others)
+    share = min(1.0, user.share_if_busy * part_after / part_before)
+    wait = user.expected_wait_seconds or None
+    return WeightPreview(
+        share_before=user.share_if_busy,
+        share_after=share,
+        wait_before=wait,
+        wait_after=None if wait is None else wait * part_before / part_after,
+        others=(weight_before + others) / (weight + others) if others else None,
+    )
 
 
 def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:

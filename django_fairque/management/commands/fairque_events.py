@@ -9,9 +9,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.documentation import page_address
-from django_fairque.events.overview import EventFacts, overview
 from django_fairque.management.base import Parser, PrintingCommand, queues_with_timeout
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.events_overview import EventFacts, overview
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
-from django_fairque.engine.queue.formats import convert_queue, queue_format
 from django_fairque.management.base import Parser, QueueCommand
+from django_fairque.management.formats import convert_queue, queue_format
 
 
 class Command(QueueCommand):

@@ -13,9 +13,9 @@ from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.queue.formats import convert_queue, queue_format
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
+from django_fairque.management.formats import convert_queue, queue_format
 from tests.lab.proof.budget import SEED, logger, times
 from tests.lab.proof.call_sites import FailingClient, all_places
 from tests.lab.proof.failing_calls import START, Breaking

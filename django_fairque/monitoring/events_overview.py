@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.options import InvalidOptionsError
 from django_fairque.engine.model.records import EventCount
-
-from . import rules
+from django_fairque.events import rules
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
