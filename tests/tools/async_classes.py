@@ -39,14 +39,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 '''
-AWAITED_CALLBACKS = frozenset({"_run", "_read_all_shards", "_write_all_shards", "send", "recheck_nodes"})
+AWAITED_CALLBACKS = frozenset({"_run", "_read_all_shards", "_write_all_shards", "send"})
 """Methods, functions and attributes whose calls are awaited, besides the methods that await something themselves."""
 NAMES = {
     **{name: f"Async{name}" for name in CLASSES},
     **{name: f"Async{name}" for name in ("Driver", "AllShardsReader", "AllShardsWriter", "Transport")},
     "SyncClient": "AsyncClient",
     "create_redis_client": "create_async_redis_client",
-    "recheck_nodes": "recheck_nodes_async",
 }
 TEXTS = {
     "a ``redis.Redis`` or ``RedisCluster`` client": "a client of ``redis.asyncio``",

@@ -36,7 +36,6 @@ from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
-from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
 from django_fairque.engine.users import organizations, users
@@ -140,7 +139,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
         or the ids.
         """
-        return await self._run_and_carry(pushing.push_batch(await self._reachable_shards(), tasks, now))
+        return await self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
     async def push_graph(
         self, tasks: Sequence[Task], run_id: str | None = None, *, now: float | None = None
@@ -202,9 +201,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         and ``lease`` are those of `pop_batch`.
         """
         leases = await self._run(
-            leasing.pop_batch(
-                await self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now
-            )
+            leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
         )
         return leases[0] if leases else None
 
@@ -227,9 +224,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         none if fewer tasks can start.
         """
         return await self._run(
-            leasing.pop_batch(
-                await self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now
-            )
+            leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
         )
 
     async def settle(
@@ -268,7 +263,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         checked = check_outcomes(outcomes)
         wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {})
-        return await self._run(leasing.settle(await self._reachable_shards(), self._schedulers, checked, wanted, now))
+        return await self._run(leasing.settle(self._reachable_shards(), self._schedulers, checked, wanted, now))
 
     async def finish(
         self, lease: Lease, result: Any = None, *, took: float | None = None, now: float | None = None
@@ -752,15 +747,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         await self._check()
         return await self._among(self._shards, read)
 
-    async def _reachable_shards(self) -> Shards:
+    def _reachable_shards(self) -> Shards:
         if len(self._shards.all) == 1 or not is_cluster(self.client):
             return self._shards
-        await nodes.recheck_nodes_async(self.client)
         return executor.reachable_shards(self.client, self._shards)
 
     async def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
         """Change all shards that can be reached; ``change`` gets them with the numbers of the others."""
-        return await self._run(change(await self._reachable_shards()))
+        return await self._run(change(self._reachable_shards()))
 
     async def _carry_messages(self) -> None:
         """Carry messages to other shards. If that fails, workers carry them later: the messages are stored."""
@@ -780,7 +774,6 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
         if len(shards) == 1 or not is_cluster(self.client):
             return await self._drive(read(shards))
-        await nodes.recheck_nodes_async(self.client)
         rounds = executor.Rounds(self.client, shards)
         for living in rounds:
             try:

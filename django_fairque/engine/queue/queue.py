@@ -34,7 +34,6 @@ from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
-from django_fairque.engine.transport import node_health as nodes
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
 from django_fairque.engine.users import organizations, users
@@ -735,7 +734,6 @@ class FairQueue(executor.QueueOfShards):
     def _reachable_shards(self) -> Shards:
         if len(self._shards.all) == 1 or not is_cluster(self.client):
             return self._shards
-        nodes.recheck_nodes(self.client)
         return executor.reachable_shards(self.client, self._shards)
 
     def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
@@ -758,7 +756,6 @@ class FairQueue(executor.QueueOfShards):
     def _among(self, shards: Shards, read: Callable[[Shards], Operation[T]]) -> T:
         if len(shards) == 1 or not is_cluster(self.client):
             return self._drive(read(shards))
-        nodes.recheck_nodes(self.client)
         rounds = executor.Rounds(self.client, shards)
         for living in rounds:
             try:

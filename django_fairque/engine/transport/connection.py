@@ -429,7 +429,7 @@ class SharedTransport:
     def _prepare(self, request: SingleRequest, policy: RetryPolicy) -> Steps:
         """Load what the next attempt needs, and check the server before the first one."""
         if self._is_cluster:
-            yield self._load_topology(policy.reloads_topology)
+            yield self._load_topology(self._unreachable.take_expired() or policy.reloads_topology)
         if not self._checked:
             key = clusters.get_key(request) if self._is_cluster else None  # the node that is to work on the request
             replies = yield self._read(Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))
