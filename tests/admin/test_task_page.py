@@ -158,8 +158,7 @@ def test_bars_of_attempts_are_as_long_as_their_parts() -> None:
         ("failed", 10.0, 20.0, 1.0),
         ("finished", 30.0, 10.0, 5.0),
     ]
-    assert bars[1].parts(45.0)[0][:2] == ("scheduled", "0.0")
-    assert sum(float(width) for _, _, width in bars[1].parts(45.0)) <= 1000
+    assert bars[1].parts == [("scheduled", 0.0, 30.0), ("waited", 30.0, 10.0), ("ran", 40.0, 5.0)]
     old = [Attempt(131.0, "failed", "w")]  # an earlier version has no times of it
     assert [bar.kind for bar in attempt_bars(task, old, 999.0)] == ["finished"]
     assert all(length >= 0 for bar in attempt_bars(task, attempts, 0.0) for length in (bar.scheduled, bar.waited))

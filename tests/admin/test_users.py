@@ -237,7 +237,7 @@ def test_a_user_without_ready_tasks_is_not_accused(admin_client: Client, queue: 
     queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 600)
     found = rows(admin_client)
     for row in (found["hour"], found["tomorrow"]):
-        assert (row.waiting, row.fair, row.is_noisy) == (0, None, False)
+        assert (row.stats.waiting, row.fair, row.is_noisy) == (0, None, False)
         assert row.verdict == "received all it needed"
     assert admin_client.get(url()).context["remarks"] == []
 
@@ -345,7 +345,7 @@ def test_a_user_is_found_by_its_exact_id(admin_client: Client, queue: FairQueue)
     push(queue, "ann", 3)
     push(queue, "anna", 5)
     row = admin_client.get(url(user="ann")).context["row"]
-    assert (row.user_id, row.waiting) == ("ann", 3)
+    assert (row.user_id, row.stats.waiting) == ("ann", 3)
     assert "Nothing is known of this user" in shown(admin_client, user="nobody")
     assert 'class="fq-error" role="alert"' in shown(admin_client, user="x" * 300)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -19,6 +19,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views import View
 
 from django_fairque.admin.page_queues import page_queue, queue_names
@@ -118,6 +119,8 @@ class AdminPage(View):
     """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
     subject_field: ClassVar[str] = ""
     """The posted field that names the object of an action."""
+    preview_permission: ClassVar[str] = ""
+    """The permission to see the effects of a form before it is posted: ``?preview=1``, for the script of the form."""
 
     refreshes: bool = True
     """Whether the content is renewed every few seconds. Off while an operator fills in a form."""
@@ -129,7 +132,8 @@ class AdminPage(View):
     queue: FairQueue
 
     def __init_subclass__(cls) -> None:
-        cls.path = cls.path or f"{cls.name.replace('_', '-')}/"
+        if hasattr(cls, "name"):
+            cls.path = cls.path or f"{cls.name.replace('_', '-')}/"
 
     def template_context(self) -> dict[str, Any]:
         """Return the context of the template.
@@ -142,9 +146,19 @@ class AdminPage(View):
         """
         raise NotImplementedError
 
+    def preview_context(self) -> dict[str, Any]:
+        """Return the context of the template ``<name>_preview.html``. Needed if there is a `preview_permission`."""
+        raise NotImplementedError
+
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if not self.may(self.permission):
             raise PermissionDenied
+        if self.preview_permission and "preview" in request.GET and request.method == "GET":
+            if not self.may(self.preview_permission):
+                raise PermissionDenied
+            response = TemplateResponse(request, f"admin/{APP}/{self.name}_preview.html", self.preview_context())
+            patch_cache_control(response, private=True, no_cache=True, no_store=True)
+            return response
         return super().dispatch(request, *args, **kwargs)
 
     def may(self, codename: str) -> bool:
@@ -341,6 +355,18 @@ class AdminPage(View):
             "next": self.url(self.name, **query, **{parameter: following}) if following else "",
             "first": self.url(self.name, **query) if self.request.GET.get(parameter) else "",
         }
+
+    def build_hour_links(self, hours: Iterable[int], **query: str) -> list[tuple[str, str, str]]:
+        """The links to the periods that a page can show: hours, text and URL."""
+        week = {168: _("last 7 days")}
+        return [
+            (
+                str(count),
+                week.get(count) or ngettext("last hour", "last %(hours)d hours", count) % {"hours": count},
+                self.url(self.name, hours=str(count), **query),
+            )
+            for count in hours
+        ]
 
     def menu(self) -> list[dict[str, Any]]:
         """The pages that the request's user may see, and the outbox, which belongs to all queues."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
@@ -23,6 +23,8 @@ from django_fairque.monitoring.redaction import as_text, redact_value, redacted_
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrPromise
+
+T = TypeVar("T")
 
 FILTERS = {
     "failure_type": gettext_lazy("Type"),
@@ -257,7 +259,49 @@ EDITABLE_PAYLOAD_MAX_BYTES = 200_000
 """A longer payload is not edited in a browser."""
 
 
-class DeadLetterPage(AdminPage):
+class PayloadEditor(AdminPage):
+    """A page whose action ``edit`` shows the payload of a task in a form. Another action uses the posted payload."""
+
+    edits = False
+    edited: str | None = None
+    """The posted payload, kept if it is refused."""
+    problem = ""
+
+    @property
+    def subject(self) -> str:
+        return self.key
+
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, **kwargs)
+        self.refreshes = self.refreshes and not self.edits
+        return self.get(request, **kwargs) if self.edits else response
+
+    def payload_context(self, task: Task) -> dict[str, Any]:
+        """Return the variables of the form and of the payload without secrets."""
+        shown = redact_value(task.payload)
+        return {
+            "payload": as_text(shown),
+            "is_redacted": shown != task.payload,
+            "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
+            "problem": self.problem,
+        }
+
+    def use_payload(self, use: Callable[[str], T]) -> T:
+        """Return the result for the posted payload. If it is refused, the page shows the form with the problem."""
+        self.edits, self.edited = True, self.request.POST.get("payload", "")
+        try:
+            done = use(self.edited)
+        except TaskNotFoundError:
+            self.edits = False
+            raise
+        except (FairQueueError, ValueError) as error:
+            self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
+            raise ValueError(self.problem) from error
+        self.edits = False
+        return done
+
+
+class DeadLetterPage(PayloadEditor):
     """One dead letter. The page redacts its payload.
 
     An operator with the permission to requeue the dead letter can edit the payload, and then sees all of it; this is logged.
@@ -273,22 +317,9 @@ class DeadLetterPage(AdminPage):
 
     is_gone = False
     """Whether the action has just moved the dead letter, so that this page no longer exists."""
-    edits = False
-    edited: str | None = None
-    """The text from the form, kept if it is refused."""
-    problem = ""
-
-    @property
-    def subject(self) -> str:
-        return self.key
-
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        response = super().post(request, **kwargs)
-        return self.get(request, **kwargs) if self.edits else response
 
     def report_failure(self, error: Exception) -> None:
-        if isinstance(error, TaskNotFoundError):  # another operator has moved the entry
-            self.edits, self.is_gone = False, True
+        self.is_gone = isinstance(error, TaskNotFoundError)  # another operator has moved it
 
     def get_return_url(self) -> str:
         return self.url("dead_letters") if self.is_gone else super().get_return_url()
@@ -296,21 +327,17 @@ class DeadLetterPage(AdminPage):
     def template_context(self) -> dict[str, Any]:
         entry = self.queue.dlq.get(self.key)
         task = entry.original_task
-        shown = redact_value(task.payload)
         return {
             "entry": entry,
             "task": task,
             "attempts": entry.retry_history[::-1],
-            "payload": as_text(shown),
-            "is_redacted": shown != task.payload,
+            **self.payload_context(task),
             "is_editable": len(task.payload_bytes) <= EDITABLE_PAYLOAD_MAX_BYTES,
             "most_edited": EDITABLE_PAYLOAD_MAX_BYTES,
             "task_url": self.link("task", quote(task.task_id)),
             "same": self.url("dead_letters", fingerprint=entry.fingerprint),
             "back": self.url("dead_letters"),
             "here": self.url(self.name, quote(self.key)),
-            "problem": self.problem,
-            "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
         }
 
     @Action("change_deadletter")
@@ -331,15 +358,8 @@ class DeadLetterPage(AdminPage):
     @Action("change_deadletter")
     def requeue_edited(self) -> str:
         """Requeue it with the posted payload. The engine checks it first; a refused payload stays in the form."""
-        self.edits, self.edited = True, self.request.POST.get("payload", "")
-        try:
-            self.queue.dlq.requeue(self.key, self.edited.encode())
-        except TaskNotFoundError:
-            raise
-        except (FairQueueError, ValueError) as error:
-            self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
-            raise ValueError(self.problem) from error
-        self.edits, self.is_gone = False, True
+        self.use_payload(lambda payload: self.queue.dlq.requeue(self.key, payload.encode()))
+        self.is_gone = True
         return _("Dead letter %(entry)s requeued with another payload") % {"entry": self.key}
 
     @Action("delete_deadletter")

@@ -70,23 +70,20 @@ class DependenciesPage(AdminPage):
         states = sorted({get_state(node) for node in graph.nodes.values()})
         facts = {"graph": graph, "legend": states}
         if len(graph.nodes) > DRAWING_MAX_TASKS:
-            return {**facts, "counts": [[row.get(state, 0) for state in states] for row in counts(graph)]}
+            rows = [Counter(get_state(graph.nodes[task_id]) for task_id in layer) for layer in layers(graph)]
+            return {**facts, "counts": [[row[state] for state in states] for row in rows]}
+        tasks = {task_id: task_link(self, task_id, node) for task_id, node in graph.nodes.items()}
         drawing = draw(graph)
         self.refreshes = True
         return {
             **facts,
             "drawing": drawing,
-            "stages": [
-                {"stage": stage, "text": stage_text(number, stage.count)}
-                for number, stage in enumerate(drawing.stages, 1)
-            ],
-            "boxes": [(box, self.link("task", quote(box.node.task_id))) for box in drawing.boxes],
+            "stages": [(*stage, stage_text(number, stage[0])) for number, stage in enumerate(drawing.stages, 1)],
+            "boxes": [(tasks[task_id], graph.nodes[task_id], *place) for task_id, place in drawing.places.items()],
             "margin": DRAWING_MARGIN,
             "box_width": BOX_WIDTH,
             "box_height": BOX_HEIGHT,
-            "layers": [
-                [task_link(self, task_id, graph.nodes[task_id]) for task_id in layer] for layer in layers(graph)
-            ],
+            "layers": [[tasks[task_id] for task_id in layer] for layer in layers(graph)],
         }
 
     def _read_waiting_tasks(self) -> dict[str, Any]:
@@ -153,7 +150,8 @@ class DependenciesPage(AdminPage):
 def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[str, str]:
     """A task's name, state and URL, as far as they are known and may be seen."""
     name, state = (node.name, get_state(node)) if node else ("", "")
-    return {"id": task_id, "name": name, "state": state, "url": page.link("task", quote(task_id))}
+    label = shorten(name or task_id)
+    return {"id": task_id, "name": name, "label": label, "state": state, "url": page.link("task", quote(task_id))}
 
 
 def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: bool = False) -> list[dict[str, Any]]:
@@ -190,7 +188,7 @@ def stage_text(number: int, count: int) -> str:
 
 def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
     """Return the task and all tasks that depend on it, in the order of the graph's layers."""
-    _parents, children = _neighbours(graph)
+    _parents, children = neighbors_by_id(graph)
     reached, waiting = {task_id}, [task_id]
     while waiting:
         found = set(children[waiting.pop()]) - reached
@@ -211,40 +209,26 @@ LABEL_MAX_CHARACTERS = 22
 
 
 @dataclass(frozen=True)
-class Box:
-    """A task in the drawing."""
-
-    node: Node
-    label: str
-    state: str
-    x: int
-    y: int
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A layer of the graph: a frame around ``count`` boxes in one column or several."""
-
-    count: int
-    x: int
-    width: int
-    height: int
-
-
-@dataclass(frozen=True)
 class Drawing:
-    """``paths`` are the edges as SVG path data."""
+    """Positions in pixels."""
 
-    stages: tuple[Stage, ...]
-    boxes: tuple[Box, ...]
-    paths: tuple[str, ...]
+    places: dict[str, tuple[int, int]]
+    """The upper left corner of the box of each task."""
+    stages: list[tuple[int, int, int]]
+    """The frame around each layer: its number of tasks, left edge and width."""
+    paths: list[str]
+    """The edges, as SVG path data."""
     width: int
     height: int
+
+    @property
+    def stage_height(self) -> int:
+        return self.height - 2 * DRAWING_MARGIN
 
 
 def layers(graph: DependencyGraph) -> list[list[str]]:
     """Return the ids by the longest way from a task without dependencies, in steps. Each layer is sorted."""
-    parents, children = _neighbours(graph)
+    parents, children = neighbors_by_id(graph)
     depth = {task_id: 0 for task_id in graph.nodes if not parents[task_id]}
     left = {task_id: len(parents[task_id]) for task_id in graph.nodes}
     reached = list(depth)
@@ -262,45 +246,30 @@ def layers(graph: DependencyGraph) -> list[list[str]]:
 
 def draw(graph: DependencyGraph) -> Drawing:
     """Draw one stage for each layer, from left to right. Each task is near the height of its dependencies."""
-    parents, _children = _neighbours(graph)
+    parents, _children = neighbors_by_id(graph)
     places: dict[str, tuple[int, int]] = {}
-    stages: list[Stage] = []
-    found = layers(graph)
-    rows = min(DRAWING_MAX_ROWS, max(map(len, found), default=1))
-    height = STAGE_HEADING_HEIGHT + rows * (BOX_HEIGHT + GAP_Y)
-    left = DRAWING_MARGIN
-    for layer in found:
+    stages: list[tuple[int, int, int]] = []
+    left, top = DRAWING_MARGIN, DRAWING_MARGIN + STAGE_HEADING_HEIGHT
+    for layer in layers(graph):
         ordered = sorted(layer, key=lambda task_id: (_height(places, parents[task_id]), task_id))
         for index, task_id in enumerate(ordered):
             column, row = divmod(index, DRAWING_MAX_ROWS)
-            places[task_id] = (left + STAGE_PADDING + column * (BOX_WIDTH + STAGE_PADDING), row)
+            x = left + STAGE_PADDING + column * (BOX_WIDTH + STAGE_PADDING)
+            places[task_id] = (x, top + row * (BOX_HEIGHT + GAP_Y))
         columns = (len(layer) - 1) // DRAWING_MAX_ROWS + 1
-        stages.append(Stage(len(layer), left, columns * (BOX_WIDTH + STAGE_PADDING) + STAGE_PADDING, height))
-        left += stages[-1].width + GAP_X
-    boxes = tuple(_box(graph.nodes[task_id], *place) for task_id, place in places.items())
-    at = {box.node.task_id: box for box in boxes}
-    paths = tuple(_path(at[parent], at[child]) for parent, child in graph.edges if parent in at and child in at)
-    width = left - GAP_X if stages else left
-    return Drawing(tuple(stages), boxes, paths, width + DRAWING_MARGIN, height + 2 * DRAWING_MARGIN)
-
-
-def counts(graph: DependencyGraph) -> list[dict[str, int]]:
-    """Return the number of tasks in each state, layer by layer."""
-    return [
-        dict(sorted(Counter(get_state(graph.nodes[task_id]) for task_id in layer).items())) for layer in layers(graph)
-    ]
+        stages.append((len(layer), left, columns * (BOX_WIDTH + STAGE_PADDING) + STAGE_PADDING))
+        left += stages[-1][2] + GAP_X
+    paths = [_path(places[parent], places[child]) for child in graph.nodes for parent in parents[child]]
+    bottom = max((y for _x, y in places.values()), default=top) + BOX_HEIGHT + GAP_Y
+    return Drawing(places, stages, paths, left - GAP_X + DRAWING_MARGIN, bottom + DRAWING_MARGIN)
 
 
 def get_state(node: Node) -> str:
     return node.state.value if node.state else "unknown"
 
 
-def list_parents(graph: DependencyGraph) -> Mapping[str, list[str]]:
-    """Return the dependencies of each task in the graph, by id."""
-    return _neighbours(graph)[0]
-
-
-def _neighbours(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+def neighbors_by_id(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+    """Return the dependencies and the dependents of each task in the graph."""
     parents: dict[str, list[str]] = {task_id: [] for task_id in graph.nodes}
     children: dict[str, list[str]] = {task_id: [] for task_id in graph.nodes}
     for parent, child in dict.fromkeys(graph.edges):
@@ -311,19 +280,16 @@ def _neighbours(graph: DependencyGraph) -> tuple[Mapping[str, list[str]], Mappin
 
 
 def _height(places: Mapping[str, tuple[int, int]], parents: Sequence[str]) -> float:
-    rows = [places[task_id][1] for task_id in parents if task_id in places]
-    return sum(rows) / len(rows) if rows else 0.0
+    heights = [places[task_id][1] for task_id in parents if task_id in places]
+    return sum(heights) / len(heights) if heights else 0.0
 
 
-def _box(node: Node, x: int, row: int) -> Box:
-    label = node.name or node.task_id
-    if len(label) > LABEL_MAX_CHARACTERS:
-        label = f"…{label[1 - LABEL_MAX_CHARACTERS :]}"
-    y = DRAWING_MARGIN + STAGE_HEADING_HEIGHT + row * (BOX_HEIGHT + GAP_Y)
-    return Box(node, label, get_state(node), x, y)
+def shorten(label: str) -> str:
+    """Keep the end of a long name, which distinguishes tasks of one module."""
+    return label if len(label) <= LABEL_MAX_CHARACTERS else f"…{label[1 - LABEL_MAX_CHARACTERS :]}"
 
 
-def _path(parent: Box, child: Box) -> str:
-    x, y, to_x, to_y = parent.x + BOX_WIDTH, parent.y + BOX_HEIGHT // 2, child.x, child.y + BOX_HEIGHT // 2
+def _path(parent: tuple[int, int], child: tuple[int, int]) -> str:
+    x, y, to_x, to_y = parent[0] + BOX_WIDTH, parent[1] + BOX_HEIGHT // 2, child[0], child[1] + BOX_HEIGHT // 2
     bend = GAP_X // 2
     return f"M{x} {y} C{x + bend} {y} {to_x - bend} {to_y} {to_x} {to_y}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import LineChart, draw_charts
@@ -58,8 +58,6 @@ class OverviewPage(AdminPage):
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [user for user in fairness.examined if user.since is not None]
         busiest = sorted(longest, key=lambda user: (-user.ready, user.user_id))[:USERS_PER_TABLE]
-        choices = {hours: ngettext("last hour", "last %(hours)d hours", hours) for hours in MINUTES_PER_POINT}
-        choices[168] = gettext("last 7 days")
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
         oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
@@ -68,11 +66,8 @@ class OverviewPage(AdminPage):
             "stats": stats,
             "pause_details": pause_details(stats.pause),
             "health": self.status.readings.get(self.queue_name),
-            "hours": hours,
-            "choices": [
-                (count, text % {"hours": count}, self.url(self.name, hours=str(count)))
-                for count, text in choices.items()
-            ],
+            "hours": requested,
+            "choices": self.build_hour_links(MINUTES_PER_POINT),
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
             "trend": trend_words(stats.trend, gettext),

@@ -11,7 +11,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import AdminPage
-from django_fairque.admin.pages.dependencies import get_state, list_parents
+from django_fairque.admin.pages.dependencies import get_state, neighbors_by_id
 from django_fairque.engine.model.records import TaskState
 from django_fairque.monitoring.formatting import share
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 RUNS_SHOWN = 20
 RUN_MAX_TASKS = 200
 """Tasks of a run that are drawn."""
-RUN_CHART_WIDTH = 1000
-SHORTEST_BAR = 3.0
-"""Units of `RUN_CHART_WIDTH`. A shorter bar would be invisible."""
 
 
 class RunsPage(AdminPage):
@@ -99,7 +96,7 @@ def critical_path(graph: DependencyGraph) -> list[Node]:
 
     The last task is the one that ended last. Each task follows the one of its dependencies that ended last.
     """
-    parents = list_parents(graph)
+    parents, _children = neighbors_by_id(graph)
     ended = [node for node in graph.nodes.values() if node.ended_at is not None]
     if not ended:
         return []
@@ -120,11 +117,11 @@ def _end(node: Node) -> tuple[float, str]:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One task of the chart: ``parts`` are its bars, each with its class, where it begins, and its width."""
+    """One task of the chart. ``parts`` are its bars: class, begin after the run's begin, and length, in seconds."""
 
     node: Node
     state: str
-    parts: tuple[tuple[str, str, str], ...]
+    parts: tuple[tuple[str, float, float], ...]
     is_critical: bool
     waited: float | None
     ran: float | None
@@ -155,13 +152,7 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
     begin = min(moments, default=now)
     is_open = any(node.state is not None and not node.state.is_ended for node in nodes.values())
     end = max([*moments, now]) if is_open else max(moments, default=now)
-    scale = RUN_CHART_WIDTH / max(end - begin, 0.001)
     on_path = {node.task_id for node in critical}
-
-    def part(name: str, since: float, until: float) -> tuple[str, str, str]:
-        width = max(SHORTEST_BAR, (until - since) * scale)
-        at = min((since - begin) * scale, RUN_CHART_WIDTH - width)
-        return name, f"{max(0.0, at):.1f}", f"{width:.1f}"
 
     rows = []
     for node in sorted(
@@ -176,11 +167,11 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
         until = started if started is not None and node.state is not TaskState.QUEUED else end
         waited = max(0.0, until - ready) if ready is not None else None
         if ready is not None and waited:
-            parts.append(part("waited", max(begin, ready), max(begin, until)))
+            parts.append(("waited", max(0.0, ready - begin), waited))
         ran = None
         if started is not None and (is_ended or node.state is TaskState.STARTED):
             stop = max(started, node.ended_at or end)
             ran = stop - started
-            parts.append(part("ran", started, stop))
+            parts.append(("ran", started - begin, ran))
         rows.append(RunRow(node, get_state(node), tuple(parts), node.task_id in on_path, waited, ran))
     return RunChart(tuple(rows), begin, end)

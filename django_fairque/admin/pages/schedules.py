@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 from cronsim import CronSim, CronSimError
 from django import forms
 from django.contrib.admin.utils import quote as quote_key
-from django.core.exceptions import PermissionDenied
-from django.template.response import TemplateResponse
-from django.utils.cache import patch_cache_control
 from django.utils.dates import WEEKDAYS
 from django.utils.timezone import get_default_timezone_name
 from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
-from django_fairque.admin.pages.base import APP, Action, AdminPage, InvalidForm, refusal, run_form_check
+from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, refusal, run_form_check
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
@@ -32,7 +29,6 @@ from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 from django_fairque.tasks.schedules import make_step
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.task import Task
@@ -274,6 +270,7 @@ class SchedulesPage(AdminPage):
     name = "schedules"
     title = gettext_lazy("Schedules")
     permission = "view_schedule"
+    preview_permission = "change_schedule"
     subject_field = "name"
 
     @property
@@ -285,14 +282,8 @@ class SchedulesPage(AdminPage):
     def subject(self) -> str:
         return self.edited or super().subject
 
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        if "preview" not in request.GET:
-            return super().get(request, **kwargs)
-        if not self.may("change_schedule"):
-            raise PermissionDenied
-        response = TemplateResponse(request, f"admin/{APP}/schedule_preview.html", _preview(request.GET))
-        patch_cache_control(response, private=True, no_cache=True, no_store=True)
-        return response
+    def preview_context(self) -> dict[str, Any]:
+        return _preview(self.request.GET)
 
     def template_context(self) -> dict[str, Any]:
         if self.may("change_schedule") and (self.edited or "add" in self.request.GET or self.form):

@@ -13,8 +13,8 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.pages.base import Action, AdminPage
-from django_fairque.admin.pages.dead_letters import EDITABLE_PAYLOAD_MAX_BYTES, editable_payload
+from django_fairque.admin.pages.base import Action
+from django_fairque.admin.pages.dead_letters import EDITABLE_PAYLOAD_MAX_BYTES, PayloadEditor
 from django_fairque.admin.pages.dependencies import (
     DRAWING_MAX_TASKS,
     GRAPH_MAX_STEPS,
@@ -23,7 +23,6 @@ from django_fairque.admin.pages.dependencies import (
     task_link,
 )
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import duration, number
@@ -33,7 +32,6 @@ from django_fairque.tasks import registry, results
 from django_fairque.tasks.execution import decode_arguments
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.engine.model.records import Attempt
@@ -67,7 +65,7 @@ REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
 """The action against each kind of reason, with its button and the permission that it needs."""
 
 
-class TaskPage(AdminPage):
+class TaskPage(PayloadEditor):
     """The page of one task, whose id is the last part of the path."""
 
     name = "task"
@@ -77,22 +75,8 @@ class TaskPage(AdminPage):
     in_menu = False
     list_name = "tasks"
 
-    edits = False
-    """Whether the page shows the arguments of a new task, to be changed."""
-    edited: str | None = None
-    """The posted arguments, kept if they are refused."""
-    problem = ""
     new_task_id = ""
     """The id of the new task that repeats this one."""
-
-    @property
-    def subject(self) -> str:
-        return self.key
-
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        response = super().post(request, **kwargs)
-        self.refreshes = not self.edits
-        return self.get(request, **kwargs) if self.edits else response
 
     def get_return_url(self) -> str:
         return self.url(self.name, quote(self.new_task_id)) if self.new_task_id else super().get_return_url()
@@ -112,10 +96,11 @@ class TaskPage(AdminPage):
             "last_frame": last_frame(redacted_text(attempts[-1].traceback)) if is_dead and attempts else "",
             "timeline": timeline(task),
             "sla": sla_state(task),
-            "bars": [(bar, bar.parts(max(bar.total for bar in bars))) for bar in bars],
+            "bars": bars,
+            "longest_bar": max((bar.total for bar in bars), default=0.0) or 1.0,
             "attempts": attempts,
             "logs": logs,
-            "payload": as_text(redact_value(task.payload)),
+            **self.payload_context(task),
             "result": as_text(redact_value(task.result)) if task.state is TaskState.FINISHED else None,
             "progress": queue.get_progress(task.task_id),
             "others": neighbors(self, view, RELATED_TASKS_SHOWN, declared=True),
@@ -124,10 +109,7 @@ class TaskPage(AdminPage):
             "user_url": self.url("tasks", state=task.state.value, user=task.user_id),
             "dead_url": self.link("dead_letter", quote(entry.entry_id)) if entry else "",
             "can_run_again": self.may("change_task") and task.state in RUN_AGAIN_STATES,
-            "edit": (editable_payload(task) if self.edited is None else self.edited) if self.edits else None,
-            "problem": self.problem,
             "here": self.url(self.name, quote(self.key)),
-            "is_redacted": redact_value(task.payload) != task.payload,
             "can_cancel": self.may("change_task") and not task.state.is_ended,
         }
 
@@ -201,16 +183,7 @@ class TaskPage(AdminPage):
     @Action("change_task")
     def run_again(self) -> str:
         """Enqueue a new task with the posted payload, which stays in the form if it can't be used."""
-        self.edits, self.edited = True, self.request.POST.get("payload", "")
-        try:
-            self.new_task_id = enqueue_again(self.queue, self._ended_task(), self.edited)
-        except TaskNotFoundError:
-            self.edits = False
-            raise
-        except (FairQueueError, ValueError) as error:
-            self.problem = _("The payload can't be taken: %(error)s") % {"error": error}
-            raise ValueError(self.problem) from error
-        self.edits = False
+        self.new_task_id = self.use_payload(lambda payload: enqueue_again(self.queue, self._ended_task(), payload))
         return _("Task %(task)s was enqueued.") % {"task": self.new_task_id}
 
     def _ended_task(self) -> Task:
@@ -299,11 +272,6 @@ def time_limit(queue: FairQueue, task: Task) -> float | None:
     return next((limit for limit in (task.timeout, own, queue.config.default_task_timeout) if limit is not None), None)
 
 
-BAR_WIDTH = 1000
-BAR_SHORTEST_PART = 4
-"""Units of `BAR_WIDTH`. A shorter part would be invisible."""
-
-
 @dataclass(frozen=True)
 class AttemptBar:
     """One attempt as lengths of time in seconds: until it could start, until it started, and until it ended."""
@@ -318,15 +286,12 @@ class AttemptBar:
     def total(self) -> float:
         return self.scheduled + self.waited + (self.ran or 0.0)
 
-    def parts(self, longest: float) -> list[tuple[str, str, str]]:
-        """Return the parts of the bar: class, begin and width. The ``longest`` bar has the width `BAR_WIDTH`."""
-        found, begin = [], 0.0
-        for name, length in (("scheduled", self.scheduled), ("waited", self.waited), ("ran", self.ran or 0.0)):
-            if length > 0:
-                width = max(float(BAR_SHORTEST_PART), length / (longest or 1.0) * (BAR_WIDTH - 3 * BAR_SHORTEST_PART))
-                found.append((name, f"{begin:.1f}", f"{width:.1f}"))
-                begin += width
-        return found
+    @property
+    def parts(self) -> list[tuple[str, float, float]]:
+        """The parts of the bar: class, begin and length."""
+        ready = self.scheduled + self.waited
+        parts = [("scheduled", 0.0, self.scheduled), ("waited", self.scheduled, self.waited), ("ran", ready, self.ran)]
+        return [(name, begin, length) for name, begin, length in parts if length]
 
 
 def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[AttemptBar]:

@@ -29,6 +29,8 @@ from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
     from django_fairque.engine.inspection.search import SearchResult
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -50,15 +52,15 @@ TASKS_PER_REQUEST = 1000
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 NAME_FIGURES_HOURS = (1, 24)
 """Periods for which figures by task name can be shown, in hours."""
-NAME_FIGURES_ORDERS: dict[str, Callable[[NameFigures], float]] = {
-    "attempts": lambda row: row.attempts,
-    "failed": lambda row: row.failed,
-    "share": lambda row: row.failed_share,
-    "p50": lambda row: row.run.p50,
-    "p95": lambda row: row.run.p95,
-    "retrying": lambda row: row.retrying,
+NAME_FIGURES_ORDERS: dict[str, tuple[StrOrPromise, Callable[[NameFigures], float]]] = {
+    "attempts": (gettext_lazy("Attempts"), lambda row: row.attempts),
+    "failed": (gettext_lazy("Failed"), lambda row: row.failed),
+    "share": (gettext_lazy("Failed, share"), lambda row: row.failed_share),
+    "p50": (gettext_lazy("Run time (p50)"), lambda row: row.run.p50),
+    "p95": (gettext_lazy("Run time (p95)"), lambda row: row.run.p95),
+    "retrying": (gettext_lazy("Wait for a retry"), lambda row: row.retrying),
 }
-"""Orders of the figures by task name; the largest value comes first."""
+"""Orders of the figures by task name: title of the column and key. The largest value comes first."""
 
 
 class TasksPage(AdminPage):
@@ -319,32 +321,18 @@ class TaskNamesPage(AdminPage):
             raise NotHereError(_("hours must be 1 or 24, got %(hours)s.") % {"hours": hours})
         if order not in NAME_FIGURES_ORDERS:
             raise NotHereError(_("The table can't be sorted by %(sort)s.") % {"sort": order})
-        titles = {
-            "attempts": _("Attempts"),
-            "failed": _("Failed"),
-            "share": _("Failed, share"),
-            "p50": _("Run time (p50)"),
-            "p95": _("Run time (p95)"),
-            "retrying": _("Wait for a retry"),
-        }
-        figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order], reverse=True)
+        figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order][1], reverse=True)
         failing = [row for row in figures if row.name and row.failed]
-        worst = max(failing, key=NAME_FIGURES_ORDERS["failed"], default=None)
+        worst = max(failing, key=NAME_FIGURES_ORDERS["failed"][1], default=None)
         return {
             "refresh": 15,
             "hours": hours,
             "worst": worst,
             "worst_name": printable(worst.name) if worst else "",
-            "choices": [
-                (
-                    str(choice),
-                    ngettext("last hour", "last %(hours)d hours", choice) % {"hours": choice},
-                    self.url(self.name, hours=str(choice), sort=order),
-                )
-                for choice in NAME_FIGURES_HOURS
-            ],
+            "choices": self.build_hour_links(NAME_FIGURES_HOURS, sort=order),
             "columns": [
-                (title, self.url(self.name, hours=hours, sort=key), key == order) for key, title in titles.items()
+                (title, self.url(self.name, hours=hours, sort=key), key == order)
+                for key, (title, _key) in NAME_FIGURES_ORDERS.items()
             ],
             "table": [(printable(row.name), row) for row in figures],
         }

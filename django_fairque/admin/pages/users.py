@@ -12,17 +12,14 @@ from django import forms
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.template.response import TemplateResponse
+from django.core.exceptions import ValidationError
 from django.utils import timezone
-from django.utils.cache import patch_cache_control
 from django.utils.functional import lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.charts import LineChart, draw_charts
 from django_fairque.admin.pages.base import (
-    APP,
     SUBJECT_MAX_CHARACTERS,
     Action,
     AdminPage,
@@ -54,7 +51,7 @@ from django_fairque.monitoring.wait_explanations import with_details
 from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse, QueryDict
+    from django.http import QueryDict
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
@@ -203,16 +200,8 @@ class UserRow:
         return self.stats.user_id
 
     @property
-    def waiting(self) -> int:
-        return self.stats.waiting
-
-    @property
     def held_back(self) -> int:
         return self.stats.sizes.ready - self.stats.waiting
-
-    @property
-    def unstarted(self) -> int:
-        return count_unstarted(self.stats)
 
     @property
     def wait(self) -> Percentiles | None:
@@ -281,28 +270,26 @@ def summary(fairness: Fairness, workers: int) -> str:
     """Return one sentence: whether users wait longer than expected, for which reason, and whether noisy users delay them."""
     late = len(fairness.late_users)
     if not late:
-        parts = [_("No user waits longer than expected")]
+        first = _("No user waits longer than expected")
     elif not workers:
-        text = ngettext(
+        first = ngettext(
             "%(count)s user waits longer than expected because no worker runs",
             "%(count)s users wait longer than expected because no worker runs",
             late,
         )
-        parts = [text % {"count": number(late)}]
     elif not fairness.running:
-        text = ngettext(
+        first = ngettext(
             "%(count)s user waits longer than expected because no worker takes its tasks",
             "%(count)s users wait longer than expected because no worker takes their tasks",
             late,
         )
-        parts = [text % {"count": number(late)}]
     else:
-        text = ngettext(
+        first = ngettext(
             "%(count)s user waits longer than expected because workers are busy",
             "%(count)s users wait longer than expected because workers are busy",
             late,
         )
-        parts = [text % {"count": number(late)}]
+    parts = [first % {"count": number(late)}]
     known = {user.user_id: user for user in fairness.examined}
     for user_id in fairness.noisy_users[:NOISY_USERS_NAMED]:
         noisy = known[user_id]
@@ -334,7 +321,7 @@ def remarks(table: Sequence[UserRow]) -> list[str]:
     """A sentence or two about each noisy user, and whether the quiet ones suffered."""
     quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
     return [
-        _("User %(user)s has %(waiting)s tasks waiting.") % {"user": row.user_id, "waiting": number(row.waiting)}
+        _("User %(user)s has %(waiting)s tasks waiting.") % {"user": row.user_id, "waiting": number(row.stats.waiting)}
         + " "
         + _fate(row.stats, quiet)
         for row in table
@@ -510,25 +497,18 @@ class UsersPage(AdminPage):
     name = "users"
     title = lazy(users_label, str)()
     permission = "view_user"
+    preview_permission = "change_user"
     subject_field = "user"
 
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        if "preview" not in request.GET:
-            return super().get(request, **kwargs)
-        if not self.may("change_user"):
-            raise PermissionDenied
+    def preview_context(self) -> dict[str, Any]:
         self._open_queue()
-        facts: dict[str, Any]
         try:
-            weight = LimitsForm.base_fields["weight"].clean(request.GET.get("weight", ""))
-            facts = {"weight_sentences": self._preview(request.GET.get("user", ""), weight)}
+            weight = LimitsForm.base_fields["weight"].clean(self.request.GET.get("weight", ""))
+            return {"weight_sentences": self._preview(self.request.GET.get("user", ""), weight)}
         except ValidationError as error:
-            facts = {"weight_problem": error.messages[0]}
+            return {"weight_problem": error.messages[0]}
         except (ConfigurationError, RedisConnectionError, TaskValidationError) as error:
-            facts = {"weight_problem": str(error)}
-        response = TemplateResponse(request, f"admin/{APP}/weight_preview.html", facts)
-        patch_cache_control(response, private=True, no_cache=True, no_store=True)
-        return response
+            return {"weight_problem": str(error)}
 
     def _preview(self, user_id: str, weight: float) -> list[str]:
         """Return sentences about the effects of this weight; none if the user already has it."""
@@ -633,6 +613,7 @@ class UsersPage(AdminPage):
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {
             "row": row,
+            "unstarted": count_unstarted(stats),
             "is_recorded": is_known,
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),
