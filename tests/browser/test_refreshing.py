@@ -71,7 +71,7 @@ def test_a_hidden_tab_sends_no_requests(overview: Page, watch: Watch) -> None:
 
 
 def test_an_opened_section_stays_open_after_a_refresh(overview: Page) -> None:
-    figures = overview.locator("details#fq-throughput-figures")
+    figures = overview.locator("details#fq-figures")
     figures.locator("summary").click()
     refresh(overview)
     expect(figures).to_have_attribute("open", "")
