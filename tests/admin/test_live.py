@@ -38,12 +38,12 @@ def users(client: Client) -> dict[str, Any]:
 def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["ann"] * 30 + [""] * 10 + ["bob"] * 20, [""] * 60)
     response = admin_client.get(URL)
-    first, second = response.context["slots"]
+    (first, paths), (second, second_paths) = response.context["slots"]
     assert (first.worker, first.number, first.utilization, second.utilization) == ("w1", 1, "83.3 %", "0 %")
-    idle, *busy = first.paths
+    idle, *busy = paths
     assert busy == [("fq-user-1", "M0 0h30v1h-30z"), ("fq-user-2", "M40 0h20v1h-20z")]
     assert idle == ("fq-live-idle", "M30 0h10v1h-10z")
-    assert second.paths == [("fq-live-idle", "M0 0h60v1h-60z")]
+    assert second_paths == [("fq-live-idle", "M0 0h60v1h-60z")]
     text = response.content.decode()
     assert "busy for 41.7 % of the time" in text
     found = users(admin_client)
@@ -56,16 +56,16 @@ def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> N
 def test_a_report_that_is_older_ends_earlier(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "old", ["ann"] * 60, age=10.5)
     beat(queue, "short", ["bob"] * 5)
-    old, short = admin_client.get(URL).context["slots"]
-    assert short.paths == [("fq-user-2", "M55 0h5v1h-5z")]
-    assert old.paths in ([("fq-user-1", "M0 0h50v1h-50z")], [("fq-user-1", "M0 0h49v1h-49z")])
+    (_old, paths), (_short, short_paths) = admin_client.get(URL).context["slots"]
+    assert short_paths == [("fq-user-2", "M55 0h5v1h-5z")]
+    assert paths in ([("fq-user-1", "M0 0h50v1h-50z")], [("fq-user-1", "M0 0h49v1h-49z")])
 
 
 def test_users_beyond_the_colors_share_one(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["noisy"] * 20 + [f"user{n:02}" for n in range(12)] * 3)
     response = admin_client.get(URL)
-    (slot,) = response.context["slots"]
-    classes = [css_class for css_class, _path in slot.paths]
+    ((_slot, paths),) = response.context["slots"]
+    classes = [css_class for css_class, _path in paths]
     assert len(classes) == USERS_COLORED + 1
     assert OTHERS_CLASS in classes
     assert response.context["others"] > 0

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -34,7 +35,7 @@ class AuditPage(AdminPage):
         entries = self._entries()
         limit = None
         if operator:
-            entries = entries.filter(**{f"user__{_username_field()}": operator})
+            entries = entries.filter(**{f"user__{get_user_model().USERNAME_FIELD}": operator})
         if text:
             limit = entries.values_list("pk", flat=True)[AUDIT_ENTRIES_SEARCHED - 1 : AUDIT_ENTRIES_SEARCHED].first()
             entries = entries.filter(
@@ -78,7 +79,3 @@ class AuditPage(AdminPage):
             about |= Q(content_type=kinds[OutboxEntry], object_repr__contains=f" ({name}, ")
         found: QuerySet[LogEntry] = LogEntry.objects.filter(about).order_by("-pk")
         return found
-
-
-def _username_field() -> str:
-    return str(LogEntry._meta.get_field("user").related_model.USERNAME_FIELD)  # type: ignore[union-attr]

@@ -46,13 +46,30 @@ DELAYED_USERS_NAMED = 3
 
 
 @dataclass(frozen=True)
-class DrawnSlot:
-    """One slot of the chart. ``paths`` are the class and the SVG path of each color, in seconds from the left edge."""
+class SlotMinute:
+    """One slot in the minute of the chart."""
 
     worker: str
     number: int
-    utilization: str
-    paths: Sequence[tuple[str, str]]
+    first: int
+    """Seconds from the chart's left edge to the first reported second."""
+    users: Sequence[str | None]
+    """The user whose task ran in each second: empty while the slot was idle, None for users that the report does not name."""
+
+    @property
+    def busy_seconds(self) -> int:
+        return len(self.users) - self.users.count("")
+
+    @property
+    def utilization(self) -> str:
+        return share(self.busy_seconds / len(self.users)) if self.users else ""
+
+    def draw(self, colors: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return the strip of the slot, in the colors of its users."""
+        classes = {"": IDLE_CLASS, **colors}
+        return draw_strip(
+            [OTHERS_CLASS if user is None else classes.get(user, OTHERS_CLASS) for user in self.users], self.first
+        )
 
 
 @dataclass(frozen=True)
@@ -94,13 +111,13 @@ class LivePage(AdminPage):
         records = self.queue.workers()
         reports, left_out = reported_slots(records)
         end = max((math.ceil(report.at) for _worker, report in reports), default=0)
-        seconds = seconds_by_user(reports, end)
+        slots = slot_minutes(reports, end)
+        seconds = Counter(user for slot in slots for user in slot.users if user != "")
         colors = user_classes(seconds)
-        busy = sum(seconds.values())
-        total = sum(_shown_seconds(report, end) for _worker, report in reports)
+        busy, total = sum(slot.busy_seconds for slot in slots), sum(len(slot.users) for slot in slots)
         comparison = first_come_waits(self.queue, min(MAX_REPLAYED_SLOTS, max(1, sum(map(count_slots, records)))))
         return {
-            "slots": [slot for worker, report in reports for slot in drawn_slots(worker, report, end, colors)],
+            "slots": [(slot, slot.draw(colors)) for slot in slots],
             "slots_left_out": left_out,
             "has_workers": bool(records),
             "end": end,
@@ -182,13 +199,14 @@ def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, Act
     return found, left_out
 
 
-def seconds_by_user(reports: Iterable[tuple[str, ActivityReport]], end: int) -> Counter[str | None]:
-    """Count the seconds that slots ran tasks of each user in the minute before ``end``. None stands for users that reports do
-    not name."""
-    found: Counter[str | None] = Counter()
-    for _worker, report in reports:
-        for slot in report.slots:
-            found.update(user for user in _in_window(slot.users, report, end) if user != "")
+def slot_minutes(reports: Iterable[tuple[str, ActivityReport]], end: int) -> list[SlotMinute]:
+    """Return all slots of the reports in the minute before ``end``, which is the moment of the latest report."""
+    found = []
+    for worker, report in reports:
+        age = end - math.ceil(report.at)
+        for number, slot in enumerate(report.slots, 1):
+            users = slot.users[max(0, len(slot.users) + age - ACTIVITY_SECONDS) :]
+            found.append(SlotMinute(worker, number, ACTIVITY_SECONDS - age - len(users), users))
     return found
 
 
@@ -197,28 +215,6 @@ def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
     from one second to the next."""
     named = sorted((user for user in seconds if user is not None), key=lambda user: (-seconds[user], user))
     return {user: f"fq-user-{index}" for index, user in enumerate(sorted(named[:USERS_COLORED]), 1)}
-
-
-def drawn_slots(worker: str, report: ActivityReport, end: int, colors: Mapping[str, str]) -> list[DrawnSlot]:
-    """Draw each slot of a report as a strip that is a minute wide."""
-    classes = {"": IDLE_CLASS, **colors}
-    found = []
-    for number, slot in enumerate(report.slots, 1):
-        users = _in_window(slot.users, report, end)
-        first = ACTIVITY_SECONDS - (end - math.ceil(report.at)) - len(users)
-        paths = draw_strip([OTHERS_CLASS if user is None else classes.get(user, OTHERS_CLASS) for user in users], first)
-        utilization = share((len(users) - users.count("")) / len(users)) if users else ""
-        found.append(DrawnSlot(worker, number, utilization, paths))
-    return found
-
-
-def _in_window(users: Sequence[str | None], report: ActivityReport, end: int) -> Sequence[str | None]:
-    """Leave out the seconds before the begin of the chart."""
-    return users[max(0, len(users) + (end - math.ceil(report.at)) - ACTIVITY_SECONDS) :]
-
-
-def _shown_seconds(report: ActivityReport, end: int) -> int:
-    return sum(len(_in_window(slot.users, report, end)) for slot in report.slots)
 
 
 def draw_heat_map(history: WaitHistory) -> dict[str, Any]:

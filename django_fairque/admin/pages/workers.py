@@ -30,6 +30,7 @@ from django_fairque.monitoring.formatting import duration, number, share
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.inspection.worker_activity import ReportedTask
 
 WORKERS_PER_PAGE = 100
 SLOTS_SHOWN = 200
@@ -114,7 +115,7 @@ class WorkerRow:
 
 @dataclass(frozen=True)
 class SlotRow:
-    """One slot, as its process reported it with its last heartbeat. Without the permission ``view_task`` names are empty."""
+    """One slot, as its process reported it with its last heartbeat. ``task`` is None without the permission ``view_task``."""
 
     worker: str
     number: int
@@ -122,11 +123,9 @@ class SlotRow:
     """Whether a task ran in it in the last second of the report."""
     utilization: str
     """The part of the last minute in which it was busy."""
-    name: str = ""
-    user_id: str = ""
-    count: int = 1
-    seconds: float | None = None
+    seconds: float | None
     """For how long its task had run; None if that was not reported."""
+    task: ReportedTask | None = None
     url: str = ""
     """Address of the task's page."""
 
@@ -217,14 +216,11 @@ class WorkersPage(AdminPage):
             for index, slot in enumerate(row.activity.slots if row.activity else ()):
                 used = share(slot.busy_seconds / len(slot.users)) if slot.users else ""
                 is_busy = slot.task is not None or slot.users[-1:] not in ((), ("",))
-                common = (row.record.worker, index + 1, is_busy, used)
                 task = slot.task
                 seconds = None if task is None or row.activity is None else max(0.0, row.activity.at - task.started_at)
-                if task is None or not may_view_task:
-                    yield SlotRow(*common, seconds=seconds)
-                else:
-                    url = self.link("task", quote(task.task_id)) if task.task_id else ""
-                    yield SlotRow(*common, task.name, task.user_id, task.count, seconds, url)
+                shown = task if may_view_task else None
+                url = self.link("task", quote(shown.task_id)) if shown and shown.task_id else ""
+                yield SlotRow(row.record.worker, index + 1, is_busy, used, seconds, shown, url)
 
     def _death_row(self, death: ProcessDeath) -> DeathRow:
         task_ids = death.task_ids if self.may("view_task") else ()
