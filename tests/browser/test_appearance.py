@@ -105,7 +105,8 @@ svg { vertical-align: middle; }"""
 """The colors of jazzmin, in place of Django's stylesheets."""
 DIFFERS = """root => {
     const style = selector => getComputedStyle(root.querySelector(selector));
-    return [style("h2").fontWeight, style(".fq-legend svg").display, style("th > a").color !== style("th").color];
+    const sample = getComputedStyle(root.querySelector(".fq-line"), "::before").borderTopStyle;
+    return [style("h2").fontWeight, sample, style("th > a").color !== style("th").color];
 }"""
 BREADCRUMBS = """body => {
     body.classList.add("admin-interface");
@@ -180,7 +181,7 @@ def test_the_pages_look_right_under_a_theme_without_djangos_colors(full: None, p
     page.route("**/static/admin/css/**", lambda route: route.fulfill(body=RESET, content_type="text/css"))
     page.goto("/admin/django_fairque/queue/overview/")
     content = page.locator("#fq-content")
-    assert content.evaluate(DIFFERS) == ["700", "inline-block", True]
+    assert content.evaluate(DIFFERS) == ["700", "solid", True]
     assert content.evaluate(PALE) == []
     page.locator("html").evaluate("root => root.classList.add('dark')")
     assert content.evaluate(PALE) == []
