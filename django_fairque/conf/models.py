@@ -189,7 +189,7 @@ def _with_id(name: str, options: Any) -> Any:
 
 
 def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
-    """Merge a queue's options into those of all queues, unless those have mistakes."""
+    """Return a queue's options, completed by the options of all queues (``defaults``) if these have no mistakes."""
     options = {} if options is None else options
     if defaults is None or not isinstance(options, Mapping):
         return options

@@ -124,7 +124,7 @@ async def test_so_it_has_without_blocking(admin: redis.Redis, url: str, provider
     await aclose_client(client)
 
 
-async def test_the_project_s_queues(url: str, settings: Settings) -> None:
+async def test_queues_of_the_settings_use_the_credential_provider(url: str, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": url, "CREDENTIAL_PROVIDER": PROVIDER}}
     await asyncio.to_thread(lambda: get_queue().push(Task.create("u", 3, 1)))
     assert await (await aget_queue()).pop("w") is not None

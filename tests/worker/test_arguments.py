@@ -123,7 +123,7 @@ def test_an_invalid_payload_handler_is_named() -> None:
 
 
 @both_kinds
-def test_a_worker_accepts_a_configuration_instead_of_the_project_s(kind: Kind) -> None:
+def test_a_worker_accepts_another_configuration_than_the_settings(kind: Kind) -> None:
     config = WorkerConfig(id="w", users=["ann"], steal=["*"], queues=["mail"], lease_seconds=20)
     options = kind(config, task_timeout=7).options
     assert options.worker_id.startswith("w-")

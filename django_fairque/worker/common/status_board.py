@@ -44,8 +44,8 @@ OUTCOME_LOG_HALF_BYTES = 32_768
 """Bytes of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of
 32 KB. A task with a larger outcome runs again."""
 MAX_REPORTED_OUTCOMES = 1000
-"""Maximum number of outcomes of a shard that are reported for a dead process (the latest ones): more than two calls take at
-once."""
+"""Maximum number of outcomes of a shard that are reported for a dead process: the latest ones. Two calls report fewer than
+this."""
 ACTIVITY_BYTES = 8_192
 """Room for a report of a process about its slots, which has 6,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16

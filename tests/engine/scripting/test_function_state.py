@@ -298,7 +298,7 @@ class TestRuns:
         assert queue.user("b").stats().finished == 1
         assert queue.check_invariants() == []
 
-    def test_functions_keep_a_bounded_number_of_runs(self, client_of_new_server: Redis) -> None:
+    def test_functions_remember_a_bounded_number_of_started_tasks(self, client_of_new_server: Redis) -> None:
         queue = FairQueue(client_of_new_server)
         queue.push_batch([task("a") for _ in range(6000)], now=NOW)
         leases: list[Lease] = []

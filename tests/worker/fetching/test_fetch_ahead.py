@@ -30,7 +30,7 @@ def ahead(planner: FetchPlanner) -> FetchCall:
     return call
 
 
-def test_an_idle_planner_requests_tasks_ahead_of_their_push() -> None:
+def test_an_idle_planner_sends_a_fetch_that_waits_for_the_next_push() -> None:
     planner = planner_of(4)
     assert planner.plan_fetch_ahead(0.0) is None, "nobody waits"
     watched(planner, 0.0)

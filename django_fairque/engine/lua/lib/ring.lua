@@ -191,8 +191,8 @@ ring.elapsed = elapsed
 -- The position reached: the tag without the expected cost that running tasks have not used yet.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
--- Running tasks become more or fewer; `used` is what is certain of them from now on. `companions` of them run in one call with
--- another task: the time passes once.
+-- Add tasks to the running ones, or (with negative numbers) remove some. `used` is the final cost of the removed tasks. `companions`
+-- of them share a call with another task, so the time of that call counts once.
 local function account(one, tasks, cost, start_sum, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)

@@ -49,7 +49,7 @@ local function save_user(user)
   records.forget_changes(user)
 end
 
--- Puts users where they stand after what was changed, before the rings are read again. `save_users` follows in the same call.
+-- Write the new positions of the changed users to the rings, before the rings are read again. `save_users` follows in the same call.
 function saving.place_users()
   local order = users.order
   for _, user in ipairs(order) do apply(user) end
