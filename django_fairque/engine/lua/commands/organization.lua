@@ -13,7 +13,7 @@ local paused = organization.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'weight' then
-    ring.reweigh(organization, tonumber(value) or 1)
+    ring.change_weight(organization, tonumber(value) or 1)
   elseif field == 'pause_note' then
     records.set(organization, field, value ~= '' and value or nil)
   else

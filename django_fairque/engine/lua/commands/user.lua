@@ -30,7 +30,7 @@ local function change_group(user, name)
     ring.account(organization, user.run, user.expected, user.start, -used, user.companions)
     if organization.tag == -math.huge and ahead_in_ring >= 0 then records.set(organization, 'tag', ring.arrive(counters.shard) + ahead_in_ring) end
   end
-  ring.begin_at(user, ahead >= 0 and ring.arrive(user.ring_owner) + ahead or -math.huge)
+  ring.begin(user, ahead >= 0 and ring.arrive(user.ring_owner) + ahead or -math.huge)
 end
 
 local user = users.load(ARGV[FIRST_ARG])
@@ -41,7 +41,7 @@ for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   if field == 'group' then
     change_group(user, value ~= '' and value or nil)
   elseif field == 'weight' then
-    ring.reweigh(user, tonumber(value) or 1)
+    ring.change_weight(user, tonumber(value) or 1)
   elseif field == 'pause_note' then
     records.set(user, field, value ~= '' and value or nil)
   else

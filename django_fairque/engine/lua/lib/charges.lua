@@ -6,14 +6,14 @@ local charges = {}
 
 local add = records.add -- called often
 
--- One task handed out at this position, and its organization's at that one (both nil: by a list): the user's place, its organization's and its
--- rate tokens move on. Returns the cost charged, and its parts of the lead in the shard's ring and in the organization's. By tasks, a
--- batch counts as one.
-function charges.add(user, position, organization_position, is_companion)
+-- Charge a task that is handed out at this place in the user's ring, and at the other one in the shard's ring if the user is in an
+-- organization (both nil: by a list). Returns the cost, and its parts of the lead in the shard's ring and in the organization's.
+-- Invariant: the user and its organization are charged the same cost. By tasks, a batch counts as one.
+function charges.add(user, place, organization_place, is_companion)
   local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
   rate.forget_step(user)
-  local part, organization_part = ring.advance(user, cost, position, is_companion), 0
-  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_position, is_companion) end
+  local part, organization_part = ring.advance(user, cost, place, is_companion), 0
+  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion) end
   if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     records.set(user, 'tat', math.max(user.tat or 0, clock.now) + user.gap)
     rate.hold_if_out_of_tokens(user)
@@ -21,7 +21,8 @@ function charges.add(user, position, organization_position, is_companion)
   return cost, part, organization_part
 end
 
--- More tasks in the turn of a user that was charged for one. No other user waits for its turn meanwhile, so the virtual time stays.
+-- Charge more tasks in the turn of a user that was charged for one. Invariant: the virtual time stays, because no other user waits for
+-- its turn meanwhile.
 function charges.add_tasks(user, tasks, cost)
   for _, one in ipairs({ user, user.group and user.ring_owner }) do
     ring.account(one, tasks, tasks * cost, tasks * (clock.now - clock.EPOCH), 0, 0)
@@ -29,7 +30,8 @@ function charges.add_tasks(user, tasks, cost)
   end
 end
 
--- The task has ended (or was given back): what it really took replaces what was expected. A call adds up the tasks of a user that
+-- Replace the expected cost of a task that has ended, or was given back, by the actual one. Invariant: a task that was given back costs
+-- nothing, and used no rate token. A call adds up the tasks of a user that
 -- ended, and of those that were given back, and the user's record gets the sums when it is saved.
 function charges.settle(user, task, took, waited, is_run)
   local which = is_run and 'ended' or 'given_back'

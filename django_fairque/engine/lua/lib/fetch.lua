@@ -19,8 +19,8 @@ local function batch_sizes_of(text)
   return batch_sizes
 end
 
--- The position of the next user ('' if there is none), when it came if it is a newcomer, the position a newcomer would
--- have, and 1 if users wait that are no newcomers.
+-- The place of the next user ('' if there is none), its arrival if it is a newcomer, the tag below which the others are
+-- overdue, and 1 if users wait that are no newcomers.
 local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
   if limit == 0 or #turns.taken >= limit or last and last.is_held_back then
@@ -33,9 +33,9 @@ local function place_in_ring(served_lists, limit)
   return table.concat({ place, came, exact(turn), counters.shard.others > 0 and '1' or '' }, ':')
 end
 
--- The figures from which the caller decides which shard is next. If it serves all users: the position of the next user
+-- The figures from which the caller decides which shard is next. If it serves all users: the place of the next user
 -- in the ring, '' if there is none. If it serves lists: for each list that was examined (the steal targets may be all
--- users), separated by blanks, this position (0 for a list of names), a slash, and the amount taken for the list.
+-- users), separated by blanks, this place (0 for a list of names), a slash, and the amount taken for the list.
 -- `served_lists` is the result of `fetch.hand_out`.
 function fetch.next_place(served_lists, limit, at)
   if not options.is_spread then return '' end

@@ -1,32 +1,32 @@
--- A binary heap by position.
+-- A binary heap by place.
 
 local heap = {}
 
-function heap.new() return { size = 0, position = {}, item = {} } end
-function heap.push(entries, position, item)
-  local positions, items, i = entries.position, entries.item, entries.size + 1
+function heap.new() return { size = 0, place = {}, item = {} } end
+function heap.push(entries, place, item)
+  local places, items, i = entries.place, entries.item, entries.size + 1
   entries.size = i
   while i > 1 do
     local parent = math.floor(i / 2)
-    if positions[parent] <= position then break end
-    positions[i], items[i] = positions[parent], items[parent]
+    if places[parent] <= place then break end
+    places[i], items[i] = places[parent], items[parent]
     i = parent
   end
-  positions[i], items[i] = position, item
+  places[i], items[i] = place, item
 end
 function heap.pop(entries)
-  local positions, items, size = entries.position, entries.item, entries.size - 1
-  local item, at, position, last = items[1], positions[1], positions[size + 1], items[size + 1]
+  local places, items, size = entries.place, entries.item, entries.size - 1
+  local item, at, place, last = items[1], places[1], places[size + 1], items[size + 1]
   entries.size = size
   local i = 1
   while true do
     local child = 2 * i
     if child > size then break end
-    if child < size and positions[child + 1] < positions[child] then child = child + 1 end
-    if position <= positions[child] then break end
-    positions[i], items[i] = positions[child], items[child]
+    if child < size and places[child + 1] < places[child] then child = child + 1 end
+    if place <= places[child] then break end
+    places[i], items[i] = places[child], items[child]
     i = child
   end
-  positions[i], items[i] = position, last
+  places[i], items[i] = place, last
   return item, at
 end

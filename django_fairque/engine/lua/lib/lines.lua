@@ -16,7 +16,7 @@ function lines.new(key, step)
   }
 end
 
-function lines.push(line, position, item) push(position < 0 and line.newcomers or line.others, position, item) end
+function lines.push(line, place, item) push(place < 0 and line.newcomers or line.others, place, item) end
 
 local function read_page(line, of_others)
   local call, found, others = line.key == K.ring and redis.call or calls.attempt, nil, 0
@@ -27,13 +27,13 @@ local function read_page(line, of_others)
     line.at = line.at + line.step
   end
   for i = 1, #found, 2 do
-    local position = tonumber(found[i + 1])
-    if position >= 0 then others = others + 1 end
-    if position < 0 then
-      push(line.newcomers, position, found[i])
+    local place = tonumber(found[i + 1])
+    if place >= 0 then others = others + 1 end
+    if place < 0 then
+      push(line.newcomers, place, found[i])
     elseif others > line.others_read then
-      line.others_read, line.last = others, position
-      push(line.others, position, found[i])
+      line.others_read, line.last = others, place
+      push(line.others, place, found[i])
     end
   end
   local is_end = #found < 2 * line.step
@@ -50,8 +50,8 @@ function lines.next(line, ring_owner, is_in_turn)
     turn = ring.newcomers_turn(ring_owner)
     if not is_in_turn or turn <= ring_owner.vtime then return newcomers, turn end
   end
-  while not line.has_all and (others.size == 0 or others.position[1] > line.last) do read_page(line, true) end
-  local first = others.size > 0 and others.position[1]
+  while not line.has_all and (others.size == 0 or others.place[1] > line.last) do read_page(line, true) end
+  local first = others.size > 0 and others.place[1]
   if turn and not (first and first < turn) then return newcomers, turn end
   if first then return others, first end
 end

@@ -12,16 +12,16 @@ local list_credit = {}
 -- the user has come since its last turn.
 function list_credit.new() return { ring_owners = {}, has_come = {} } end
 
-function list_credit.note(credit, one, position)
+function list_credit.note(credit, one, place)
   local ring_owner, has_come = one.ring_owner, credit.has_come
   if not has_come[ring_owner] then
     has_come[ring_owner] = {}
     credit.ring_owners[#credit.ring_owners + 1] = ring_owner
   end
   -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
-  local margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and position < one.tag and ring.step_at(one.tag) / 2 or 0
+  local margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and place < one.tag and ring.arrival_step(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
-  has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and position < one.tag - 1.5 * margin
+  has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and place < one.tag - 1.5 * margin
 end
 
 function list_credit.has_come(credit, one) return credit.has_come[one.ring_owner][one] end
@@ -36,7 +36,7 @@ local function least(credit, ring_owner, value_of)
   return found
 end
 
--- The lowest position among the list's users, without users that have come since their last turn. The expected cost of
+-- The lowest tag among the list's users, without users that have come since their last turn. The expected cost of
 -- running tasks does not count here: it is corrected when they end.
 local function certain(one) return options.fair_by_tasks and one.tag or one.tag - ring.pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end

@@ -1,19 +1,20 @@
 -- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
 -- A ring holds the users and organizations that can be served now. The shard's ring holds users and organizations next
--- to each other; an organization's own ring holds its members. An entry of a ring has a `tag` (its virtual start tag),
--- a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters (`counters.shard`), or the organization. A
--- ring owner keeps its virtual time (`vtime`), the last tag in the order of arrival (`arrival`) and the number of
--- started tasks (`started`).
+-- to each other; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag` (the cost that
+-- it was charged, divided by its weight), a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters
+-- (`counters.shard`), or the organization. A ring owner keeps its virtual time (`vtime`), the last tag in the order of
+-- arrival (`arrival`) and the number of started tasks (`started`). An entry's score is its place. docs/contributing/ring.md
+-- describes a turn in numbers.
 --
--- The virtual time is the furthest position that anyone had reached when its turn came. The `expected` cost of running
+-- The virtual time is the highest tag that anyone had reached when its turn came. The `expected` cost of running
 -- tasks counts only as far as they have run: an estimate that was too high is corrected when they end, and the virtual
 -- time is not. If a correction puts a user before the virtual time, the virtual time moves back to the user's tag. Only
 -- users that waited as newcomers while the virtual time moved are behind it.
 --
--- A ring has two groups of entries, and the scores of the first are below all tags:
--- - Newcomers, by when they came (`came`). A newcomer returns behind the virtual time; the time that it did not use is
---   lost. So it begins at the virtual time of that moment, and keeps this position until it has a turn.
+-- A ring has two groups of entries, and the places of the first are below all tags:
+-- - Newcomers, by arrival (`came`). A newcomer returns behind the virtual time; the time that it did not use is
+--   lost. So its tag becomes the virtual time of that moment, and stays until it has a turn.
 -- - The others, by their tags.
 -- Newcomers are served first. Their service does not move the virtual time, and an endless stream of newcomers would
 -- starve everybody else. So their service is counted in the ring owner's `lead` while any of the others wait (`others`:
@@ -37,9 +38,10 @@ local ring = {
 local set, add = records.set, records.add -- called often
 local EPOCH = clock.EPOCH
 
+-- The key of the sorted set.
 function ring.key(ring_owner) return ring_owner == counters.shard and K.ring or ring_owner.ring end
 
--- For an organization, `ready` is the number of its members in its ring, and `run` the number of their running tasks.
+-- Invariant: a user is in its ring exactly if it can be served. For an organization, `ready` is the number of its members in its ring, and `run` the number of their running tasks.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
@@ -51,6 +53,7 @@ each_call(function() ring.has_grown, others_elsewhere = false, false end)
 
 function ring.note_others_elsewhere(is_so) others_elsewhere = is_so end
 
+-- Invariant: a changed field of a ring owner is written with the counters, or with the organization's record.
 local function set_ring_field(ring_owner, field, value)
   if ring_owner == counters.shard then counters.set(field, value) else set(ring_owner, field, value) end
 end
@@ -59,6 +62,7 @@ end
 local MICRO = 1e6
 local function micro(weight) return math.floor(weight * MICRO + 0.5) end
 
+-- The cost that is charged when a task is handed out. Invariant: no cost is below the least one, so each task moves the tag.
 function ring.expected_cost(one)
   if options.fair_by_tasks then return ring.TASK_COST end
   return math.floor(math.max(ring.LEAST_COST, one.mean or (counters.shard.mean > 0 and counters.shard.mean) or ring.FIRST_COST))
@@ -70,54 +74,58 @@ function ring.mean_cost()
   return math.max(ring.LEAST_COST, counters.shard.mean > 0 and counters.shard.mean or ring.FIRST_COST)
 end
 
--- The next place in the order of arrival: a step after the last, so that no two tags are equal and no tie is left
--- to be broken by name. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
+-- The difference between the tags of two that arrive one after the other. Invariant: no two tags of arrivals are equal, so
+-- names never decide. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
 -- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
-function ring.step_at(tag)
+function ring.arrival_step(tag)
   local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
   return math.ldexp(1, exponent - 50)
 end
 
+-- The tag of one who arrives now. Invariant: it is above the virtual time and all earlier arrivals.
 function ring.arrive(ring_owner)
   local at = math.max(ring_owner.arrival, ring_owner.vtime)
-  set_ring_field(ring_owner, 'arrival', at + ring.step_at(at))
+  set_ring_field(ring_owner, 'arrival', at + ring.arrival_step(at))
   return ring_owner.arrival
 end
 
--- Users of the ring with a lower tag are overdue. A difference by rounding does not count.
+-- The tag below which the others are overdue and go before newcomers. Invariant: newcomers delay the first of the others by no
+-- more than one task of mean cost. A difference by rounding does not count.
 local ROUNDING = 1e-5
 function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * ring.mean_cost() end
 
--- The virtual time moves up to `place`, if it is not there yet; the lead is what newcomers are beyond it.
-function ring.raise_virtual_time(ring_owner, place)
-  local step = place - ring_owner.vtime
+-- Raise the virtual time to this tag, if it is lower. Invariant: virtual time + lead does not fall.
+function ring.raise_virtual_time(ring_owner, tag)
+  local step = tag - ring_owner.vtime
   if step <= 0 then return end
-  set_ring_field(ring_owner, 'vtime', place)
+  set_ring_field(ring_owner, 'vtime', tag)
   if ring_owner.lead > 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead - step)) end
 end
 
+-- Invariant: the lead is never negative.
 local function change_lead(ring_owner, amount)
   if amount ~= 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
 end
 
 -- The cost that the tag contains for running tasks: the expected cost, or the cost that they had when one of them began
--- or ended, if that was more (`over`). So nobody falls back behind its former position.
+-- or ended, if that was more (`over`). Invariant: the tag does not fall while a task runs longer than expected.
 local function pending(one) return one.expected + one.over end
 ring.pending = pending
 
--- Begin at this tag. Unused time before it is lost, and so is the credit from lists, also for running tasks.
-function ring.begin_at(one, tag)
+-- Begin at this tag. Invariant: unused time before it gives no advantage, and neither does credit from lists, also for running tasks.
+function ring.begin(one, tag)
   set(one, 'tag', tag)
   set(one, 'credit', options.fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
--- Where it stands in its ring: a newcomer by when it came, before all tags.
+-- The place in the ring, its score there. Invariant: newcomers, in the order of their arrival, are before all tags.
 local function place_of(one)
   if one.came > 0 then return one.came - clock.NEVER end
   return one.tag - (one.margin or 0)
 end
 ring.place_of = place_of
 
+-- Write the place of one who enters the ring. Invariant: its tag is not below the virtual time, or it is a newcomer.
 function ring.join(one)
   local ring_owner = one.ring_owner
   if one.came > 0 or one.tag < ring_owner.vtime then
@@ -125,14 +133,14 @@ function ring.join(one)
       counters.set('newest', math.max(clock.now, counters.shard.newest + 1))
       set(one, 'came', counters.shard.newest)
     end
-    ring.begin_at(one, ring.arrive(ring_owner))
+    ring.begin(one, ring.arrive(ring_owner))
   end
-  one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.step_at(one.tag) / 2 or nil
+  one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.arrival_step(one.tag) / 2 or nil
   writes.zadd(ring.key(ring_owner), place_of(one), one.entry)
   if ring_owner == counters.shard or can_be_served(ring_owner) then ring.has_grown = true end
 end
 
--- Count the users of a ring who are no newcomers (`others`).
+-- Invariant: `others` is the number of entries of the ring that are no newcomers.
 local function count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
@@ -140,8 +148,7 @@ local function count_others(one, ring_owner, is_other)
 end
 ring.count_others = count_others
 
--- Count the weight in the ring owner's sum while there is work: while this user or organization can be served, or has
--- running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
+-- Invariant: `active` is the sum of the weights of the users and organizations that can be served or have running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
 -- right again at its next change.
 local function count_weight(one, served, moved)
   local weight, before = (served or one.run > 0) and micro(one.weight) or 0, one.counted
@@ -158,7 +165,8 @@ local function count_weight(one, served, moved)
   end
 end
 
--- Enter the ring, move in it, or leave it, after a change: the only place where anyone enters or leaves a ring.
+-- Write the place after a change: enter the ring, move in it, or leave it. Invariant: one is in a ring exactly if it can be served, and in
+-- one ring only; nothing else adds to a ring or removes from it.
 function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   count_weight(one, served, moved)
@@ -181,18 +189,19 @@ function ring.take_place(one)
   if served then count_others(one, one.ring_owner, one.came == 0) end
 end
 
--- The time that the running tasks have taken until now, all together.
+-- The time that the running tasks have taken until now, all together. Invariant: tasks that run in one call count once.
 local function elapsed(one)
   if options.fair_by_tasks then return one.expected end -- each is used up as it is handed out
   return math.max(0, (one.run - one.companions) * (clock.now - EPOCH) - one.start)
 end
 ring.elapsed = elapsed
 
--- The position reached: the tag without the expected cost that running tasks have not used yet.
+-- The tag without the expected cost that running tasks have not used yet. Invariant: it is never above the tag.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
 -- Add tasks to the running ones, or (with negative numbers) remove some. `used` is the final cost of the removed tasks. `companions`
--- of them share a call with another task, so the time of that call counts once.
+-- of them share a call with another task, so the time of that call counts once. Invariant: the tag contains the final costs and the
+-- pending one, divided by the weight.
 local function account(one, tasks, cost, start_sum, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)
@@ -206,28 +215,29 @@ local function account(one, tasks, cost, start_sum, used, companions)
 end
 ring.account = account
 
--- One task of this cost is handed out: at this position in its turn, or (nil) by a list to one who would not have been next.
--- Returns its part of the lead, if it goes to a newcomer while others wait.
-function ring.advance(one, cost, position, is_companion)
+-- Charge one task of this cost: at this place in its turn, or (nil) by a list to one who would not have been next. Returns its part of
+-- the lead, if it goes to a newcomer while others wait. Invariant: the virtual time rises to the reached tag of one who had a turn, and
+-- never above it.
+function ring.advance(one, cost, place, is_companion)
   local ring_owner, part = one.ring_owner, 0
   if one.came > 0 then
     set(one, 'came', 0)
-    if position then
+    if place then
       if ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
       change_lead(ring_owner, part)
     end
-  elseif position then
-    ring.raise_virtual_time(ring_owner, math.min(position, reached(one)))
+  elseif place then
+    ring.raise_virtual_time(ring_owner, math.min(place, reached(one)))
   end
   account(one, 1, cost, is_companion and 0 or clock.now - EPOCH, 0, is_companion and 1 or 0)
-  if options.fair_by_tasks and not position then add(one, 'credit', cost / one.weight) end
+  if options.fair_by_tasks and not place then add(one, 'credit', cost / one.weight) end
   add(one, 'started', 1)
   return part
 end
 
--- Tasks that were handed out have ended, and `used` is what they really cost; `sums` as in lib/charges.lua, `lead` by how much they change the
--- lead. Tasks that are given back have moved the virtual time, and other users have begun there: the user comes back to the virtual
--- time, and not before it.
+-- Replace the expected cost of tasks that have ended by the actual one (`used`); `sums` as in lib/charges.lua, `lead` by how much they change
+-- the lead. Invariant: a task without a run costs nothing. Tasks that are given back have moved the virtual time, and other users have
+-- begun there: the user comes back to the virtual time, and not before it.
 function ring.correct(one, sums, lead, is_given_back)
   local tag = one.tag
   change_lead(one.ring_owner, lead)
@@ -236,12 +246,14 @@ function ring.correct(one, sums, lead, is_given_back)
   if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, ring.arrive(one.ring_owner))) end
 end
 
-function ring.reweigh(one, weight) -- what it is ahead of the virtual time was measured with the old weight
+-- Invariant: the cost that it is ahead of the virtual time stays the same.
+function ring.change_weight(one, weight)
   local vtime = one.ring_owner.vtime
   if one.tag > vtime then set(one, 'tag', vtime + (one.tag - vtime) * one.weight / weight) end
   set(one, 'weight', weight)
 end
 
+-- Note what has been written, so that `ring.take_place` sees what has changed since then.
 function ring.note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
   one.is_other = one.was_served and one.came == 0

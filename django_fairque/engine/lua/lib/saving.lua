@@ -6,7 +6,7 @@ local saving = {}
 
 local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- called often
 
--- Add the user to its ring or remove it, and the same for the indexes of users that depend on that.
+-- Write the place of a user. Invariant: `grouped`, `users`, `due` and `behind` agree with its record.
 local function place_user(user)
   local idle, in_organization = users.is_idle(user), user.group and ring.can_be_served(user)
   local was_in_organization = user.was_ring_owner ~= counters.shard and user.was_served
@@ -49,7 +49,8 @@ local function save_user(user)
   records.forget_changes(user)
 end
 
--- Write the new positions of the changed users to the rings, before the rings are read again. `save_users` follows in the same call.
+-- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit` follows in the
+-- same call, so only a call that failed leaves a record unwritten.
 function saving.place_users()
   local order = users.order
   for _, user in ipairs(order) do apply(user) end

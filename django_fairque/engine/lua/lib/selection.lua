@@ -4,10 +4,10 @@
 -- The calls: `selection.select`, `take_from`, for a list `take_from_list`, `turns.take`, `take_turn` (a user), `next_task.take` (its task).
 --
 -- If the queue has several shards, each keeps its own virtual time, which stands still while the shard has no users to
--- serve or its users are far ahead. So the caller, which knows all shards, passes two positions (in this shard's
--- count): `begin`, the virtual time of the queue, is the start position of a user that has come since its last turn and
--- would start before it; `until_then` is the position of the next user on another shard: users beyond it wait until
--- that user was served. The text begins with `+` if only newcomers wait there. A list has no position among shards; the
+-- serve or its users are far ahead. So the caller, which knows all shards, passes two places (in this shard's
+-- count): `begin`, the virtual time of the queue, is the tag of a user that has come since its last turn and
+-- would start before it; `until_then` is the place of the next user on another shard: users beyond it wait until
+-- that user was served. The text begins with `+` if only newcomers wait there. A list has no place among shards; the
 -- callers count the amount taken on each.
 --
 -- include calls options counters ring organizations users list_credit lines next_task turns
@@ -16,10 +16,10 @@ local selection = {}
 
 local CHUNK = calls.CHUNK
 
-local function line_up(list, one, position)
+local function line_up(list, one, place)
   if not ring.can_be_served(one) then return end
-  lines.push(list.line, turns.place_since(one, position), one)
-  list_credit.note(list.credit, one, position)
+  lines.push(list.line, turns.place_since(one, place), one)
+  list_credit.note(list.credit, one, place)
   list.weights = list.weights + one.weight
 end
 
@@ -38,7 +38,7 @@ local function line_up_members(list, names)
     end
   end
   if #standing == 0 then return end
-  local positions = redis.call('ZMSCORE', K.ring, unpack(entries))
+  local places = redis.call('ZMSCORE', K.ring, unpack(entries))
   for i, organization in ipairs(standing) do
     local is_new = not organization.line -- or other parts of the list have stood up already
     if is_new then
@@ -51,7 +51,7 @@ local function line_up_members(list, names)
         list_credit.note(list.credit, user, tonumber(at))
       end
     end
-    if is_new and positions[i] then line_up(list, organization, tonumber(positions[i])) end
+    if is_new and places[i] then line_up(list, organization, tonumber(places[i])) end
   end
 end
 
@@ -59,9 +59,9 @@ end
 local function line_up_list(list, at, size, is_look)
   for first = at, at + size - 1, CHUNK do
     local last = math.min(first + CHUNK - 1, at + size - 1)
-    local positions = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
-    for i, position in ipairs(positions) do
-      if position then line_up(list, users.load(ARGV[first + i - 1]), tonumber(position)) end
+    local places = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
+    for i, place in ipairs(places) do
+      if place then line_up(list, users.load(ARGV[first + i - 1]), tonumber(place)) end
       if is_look and lines.next(list.line, counters.shard) then return end
     end
     if counters.shard.groups > 0 then

@@ -31,9 +31,9 @@ function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   }
 end
 
--- Where one stands who was read at this position, after what this call has changed.
-local function place_since(one, position)
-  return one.came == 0 and one.tag ~= one.was_tag and ring.place_of(one) or position
+-- The place of one that was read at this place, after the changes of this call.
+local function place_since(one, place)
+  return one.came == 0 and one.tag ~= one.was_tag and ring.place_of(one) or place
 end
 turns.place_since = place_since
 
@@ -55,45 +55,45 @@ local function next_member(organization, is_in_turn)
       if line.at > 0 then set_ready_right(organization) end
       return nil
     end
-    local name, position = heap.pop(group)
+    local name, place = heap.pop(group)
     local user = users.load(name)
-    local place = place_since(user, position)
+    local place_now = place_since(user, place)
     if user.ring_owner ~= organization or not can_be_served(user) then
       if user.ring_owner ~= organization or not user.was_served then
         writes.zrem(organization.ring, user.entry)
         stale = stale + 1
       end
-    elseif place ~= position then
-      lines.push(line, place, name)
+    elseif place_now ~= place then
+      lines.push(line, place_now, name)
     else
-      return user, position
+      return user, place
     end
   end
 end
 
 -- A user that has left the ring since its last turn and came back must not start before the users that it competes with now: its
 -- tag is raised to `begin`, of a newcomer the virtual time, where it begins.
-local function raise_late_start(list, one, position)
+local function raise_late_start(list, one, place)
   local begin = list.begins[one.ring_owner]
   local is_late = begin and one.tag < begin
   if list.is_in_turn then
-    if is_late and position < one.tag or begin and one.came > 0 then
+    if is_late and place < one.tag or begin and one.came > 0 then
       ring.raise_virtual_time(counters.shard, begin)
-      ring.begin_at(one, ring.arrive(counters.shard))
+      ring.begin(one, ring.arrive(counters.shard))
     end
     one.margin = nil
     return
   end
   if one.came > 0 or is_late and list_credit.has_come(list.credit, one) then
-    ring.begin_at(one, begin or ring.arrive(one.ring_owner))
-    if begin then list.begins[one.ring_owner] = begin + ring.step_at(begin) end
+    ring.begin(one, begin or ring.arrive(one.ring_owner))
+    if begin then list.begins[one.ring_owner] = begin + ring.arrival_step(begin) end
   end
   list_credit.served(list.credit, one)
 end
 
--- `place` is where the user stood, `position` where it or its organization stood in the shard's ring.
-local function hand_out(list, user, task, place, position, is_companion)
-  task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and position, is_companion)
+-- `place` is the user's in its ring, `shard_place` its own or its organization's in the shard's ring.
+local function hand_out(list, user, task, place, shard_place, is_companion)
+  task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion)
   task.is_listed, task.is_companion = not list.is_in_turn, is_companion
   list.given = list.given + task.cost
   recent_usage.note_wait(user, clock.now - task.ready)
@@ -101,14 +101,14 @@ local function hand_out(list, user, task, place, position, is_companion)
 end
 
 -- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
-local function take_companions(list, user, task, priority, place, position)
+local function take_companions(list, user, task, priority, place, shard_place)
   local size = list.batch_sizes[task.raw.name]
   if not size or size < 2 then return end
   local search, last = { name = task.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
   while #taken < last and can_be_served(user) and (user.ring_owner == counters.shard or can_be_served(user.ring_owner)) do
     local another = next_task.take_companion(user, search)
     if not another then return end
-    hand_out(list, user, another, place, position, true)
+    hand_out(list, user, another, place, shard_place, true)
   end
 end
 
@@ -149,24 +149,24 @@ local function load_entry(entry, limit)
 end
 
 -- After its turn.
-local function stand_again(line, one, position, item)
+local function return_to_line(line, one, place, item)
   local is_left = can_be_served(one)
   ring.count_others(one, one.ring_owner, is_left and one.came == 0)
-  if is_left and not one.is_skipped then lines.push(line, place_since(one, position), item) end
+  if is_left and not one.is_skipped then lines.push(line, place_since(one, place), item) end
 end
 
 -- Take one turn of the user or organization that is first in this group: a task, a batch, or some short tasks.
 local function take_turn(list, group, limit)
   local line = list.line
-  local one, position = heap.pop(group)
+  local one, shard_place = heap.pop(group)
   if type(one) == 'string' then
     one = load_entry(one, limit)
     if not one then return end
-    local place_now = place_since(one, position)
-    if place_now ~= position then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
+    local place_now = place_since(one, shard_place)
+    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
   end
-  raise_late_start(list, one, position)
-  local user, organization, place = one, nil, position
+  raise_late_start(list, one, shard_place)
+  local user, organization, place = one, nil, shard_place
   if one.members then
     user, place = next_member(one, list.is_in_turn)
     if user then raise_late_start(list, user, place) end
@@ -177,26 +177,26 @@ local function take_turn(list, group, limit)
   local task, priority = next_task.take(user)
   if task then
     number_of_turns = number_of_turns + 1
-    hand_out(list, user, task, place, position)
-    take_companions(list, user, task, priority, place, position)
+    hand_out(list, user, task, place, shard_place)
+    take_companions(list, user, task, priority, place, shard_place)
     if not is_newcomer then take_short(list, user, task, limit) end
   else
     records.set(user, 'tag', user.tag) -- to be saved
   end
   if organization then
-    stand_again(organization.line, user, place, user.name)
-    stand_again(line, organization, position, organization)
+    return_to_line(organization.line, user, place, user.name)
+    return_to_line(line, organization, shard_place, organization)
   else
-    stand_again(line, user, position, user)
+    return_to_line(line, user, shard_place, user)
   end
 end
 
 -- Users up to `until_then`.
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
-    local group, position = lines.next(list.line, counters.shard, list.is_in_turn)
+    local group, place = lines.next(list.line, counters.shard, list.is_in_turn)
     if not group then break end
-    if position > list.until_then then
+    if place > list.until_then then
       list.is_held_back = true
       break
     end

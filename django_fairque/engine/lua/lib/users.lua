@@ -1,4 +1,4 @@
--- A user's record, its limits, and its place in a ring: its organization's, or the shard's. Used by all commands that concern users.
+-- A user's record, its limits, and its ring: its organization's, or the shard's. Used by all commands that concern users.
 --
 -- Every field of the record but the name of the organization and the note of a pause is a number, so hostile names never meet a parser.
 --
@@ -10,6 +10,7 @@ local attempt = calls.attempt -- called often
 
 local by_name, order -- `order`: also `users.order`, the users of this call
 
+-- Invariant: a record is forgotten only while nothing refers to it and nothing differs from the record of a new user.
 local function is_idle(user)
   return user.ready == 0 and user.sched == 0 and user.deferred == 0 and user.run == 0
     and user.dead == 0 and user.result_bytes == 0
@@ -76,6 +77,7 @@ local function keep(key, user)
   kept[key] = user
 end
 
+-- Return the record of a user, once in a call. Invariant: it is the server's record, and the ring owner is its organization or the shard.
 function users.load(name)
   local user = by_name[name]
   if user then return user end
