@@ -337,7 +337,7 @@ def misused_lua_names(package: Path) -> list[str]:
 
 def _members(library: str, names: Names) -> set[str | None]:
     """Return the members of a library: those that its file sets, and the fields of the table that it begins with."""
-    table = re.search(rf"^local {library} = \{{(.*?)\}}", names.source, re.MULTILINE | re.DOTALL)
+    table = re.search(rf"^local {library} = \{{(.*?)\}}$", names.source, re.MULTILINE | re.DOTALL)
     fields = re.findall(r"(\w+) =", table[1]) if table else []
     return {*fields, *(use.member for use in names.uses if use.name == library and use.is_set)}
 
@@ -356,7 +356,7 @@ def _complaints(names: Names, own: str | None, members: dict[str, set[str | None
         if use.declaration is None and use.name not in LANGUAGE | LOADER | includes:
             yield f"{number}: {use.name} is neither a local nor an included library"
         elif (is_own or use.declaration is None) and use.name in members:
-            if use.member not in members[use.name]:
+            if use.member not in members[use.name] and not (is_own and use.member is None):
                 yield f"{number}: {use.name} has no member {use.member}"
             elif use.is_set and not is_own:
                 yield f"{number}: {use.name}.{use.member} is set by another file"

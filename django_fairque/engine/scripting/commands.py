@@ -152,27 +152,30 @@ class Commands:
         """Whether the shard has the fingerprint of the key that signs what this process pushes."""
         self.config = config
         self.keys = Keys(config.prefix, name, shard)
-        sla = [config.sla[priority.name] for priority in Priority]
-        options: list[Any] = [
-            config.fair_by,
-            to_us(config.head_start_seconds),
-            config.max_deliveries,
-            to_us(config.result_ttl),
-            to_us(config.failed_ttl),
-            to_us(config.user_ttl),
-            to_us(config.stats_minutes_ttl),
-            config.sweep_batch_size,
-            config.max_backlog,
-            *(to_us(value) for value in sla),
-            to_us(config.sla_at_risk_seconds),
-            *(to_us(config.starvation.get(name, 0)) for name in STARVABLE_PRIORITIES),
-            int(config.shards > 1),
-            config.max_backlog_bytes,
-            to_us(2 * config.request_timeout),
-            config.max_result_bytes,  # `bounds.lua` reads these two from the end
-            config.max_dead_letters,
-        ]
-        self._options = " ".join(map(str, options))
+        options: dict[str, Any] = {
+            "fair_by": config.fair_by,
+            "head_start": to_us(config.head_start_seconds),
+            "max_deliveries": config.max_deliveries,
+            "result_ttl": to_us(config.result_ttl),
+            "failed_ttl": to_us(config.failed_ttl),
+            "user_ttl": to_us(config.user_ttl),
+            "minute_ttl": to_us(config.stats_minutes_ttl),
+            "reply_ttl": to_us(2 * config.request_timeout),
+            "sweep_limit": config.sweep_batch_size,
+            "max_backlog": config.max_backlog,
+            "max_backlog_bytes": config.max_backlog_bytes,
+            "max_result_bytes": config.max_result_bytes,
+            "max_dead_letters": config.max_dead_letters,
+            "at_risk": to_us(config.sla_at_risk_seconds),
+            "shards": config.shards,
+            **{f"sla:{priority.value}": to_us(config.sla[priority.name]) for priority in Priority},
+            **{
+                f"starves_after:{Priority[name].value}": to_us(config.starvation.get(name, 0))
+                for name in STARVABLE_PRIORITIES
+            },
+        }
+        self._options = " ".join(f"{name}={value}" for name, value in options.items())
+        """The options of the queue by name, as ``lua/lib/options.lua`` reads them."""
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
         """A script call with the options every script begins with; ``names`` are the keys with a variable part."""

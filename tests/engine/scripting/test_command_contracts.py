@@ -8,9 +8,10 @@ from importlib.resources import files
 import pytest
 from redis import Redis
 
+from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
-from django_fairque.engine.scripting.commands import Keys
+from django_fairque.engine.scripting.commands import Commands, Keys
 from django_fairque.engine.scripting.scripts import BASE_KEYS
 from tests.engine.conftest import NOW, task
 from tests.engine.leasing.test_fairness import HOSTILE
@@ -51,6 +52,17 @@ def test_the_server_can_load_the_function_library(redis: Redis) -> None:
     """One that can't be is noticed by nobody: its commands run as scripts then, at twice the time. Lua allows 200 local names
     at once."""
     redis.function_load(scripts.functions(), replace=True)
+
+
+def test_lua_knows_each_option_that_python_sends() -> None:
+    (_, sent), known = (
+        Commands("default", QueueConfig()).call("pause", [], None).args,
+        (LUA / "lib" / "options.lua").read_text(),
+    )
+    for option in str(sent).split():
+        name, value = option.split("=")
+        assert value
+        assert re.search(rf"\b{name.partition(':')[0]}\b", known), name
 
 
 @pytest.mark.parametrize("user", HOSTILE)

@@ -1,21 +1,40 @@
--- The options of the queue: one argument of words, the same from call to call, so it is read when it has changed.
+-- The options of the queue: one argument with `name=value` for each, the same from call to call, so it is read when it has changed.
+-- Moments and lengths of time are in microseconds; 0 stands for no limit.
 
-local options = {}
+local options = {
+  fair_by = 'time', -- or 'tasks'
+  fair_by_tasks = false,
+  head_start = 0, -- the waiting time that a priority is worth
+  max_deliveries = 0,
+  result_ttl = 0,
+  failed_ttl = 0,
+  user_ttl = 0, -- of an idle user's record
+  minute_ttl = 0, -- of the figures of a minute
+  reply_ttl = 0, -- the shortest time for which a reply is kept
+  sweep_limit = 0,
+  max_backlog = 0,
+  max_backlog_bytes = 0,
+  max_result_bytes = 0,
+  max_dead_letters = 0,
+  at_risk = 0, -- so long before its deadline a task is at risk
+  default_sla = {}, -- by priority, from 1 to 6
+  starves_after = {}, -- by priority, from 1 to 3; 0: never
+  is_spread = false, -- the queue has other shards
+}
 
 local read = false
 each_call(function()
   local text = ARGV[2]
   if text == read then return end
-  local words, n = {}, 0
-  for word in string.gmatch(text, '%S+') do
-    n = n + 1
-    words[n] = n == 1 and word or tonumber(word)
+  local found = {}
+  for name, value in string.gmatch(text, '(%S+)=(%S+)') do found[name] = tonumber(value) or value end
+  for name in pairs(options) do
+    if found[name] then options[name] = found[name] end
   end
-  options.fair_by_tasks = words[1] == 'tasks'
-  options.head_start, options.max_deliveries, options.result_ttl, options.failed_ttl = unpack(words, 2, 5)
-  options.user_ttl, options.minute_ttl, options.sweep_limit, options.max_backlog = unpack(words, 6, 9)
-  options.default_sla, options.at_risk, options.starves_after = { unpack(words, 10, 15) }, words[16], { unpack(words, 17, 19) }
-  options.is_spread, options.max_backlog_bytes, options.least_ttl = words[20] == 1, words[21], words[22]
-  options.max_result_bytes, options.max_dead_letters = words[23], words[24]
+  options.fair_by_tasks, options.is_spread = options.fair_by == 'tasks', found.shards > 1
+  for priority = 1, 6 do
+    options.default_sla[priority] = found['sla:' .. priority]
+    options.starves_after[priority] = found['starves_after:' .. priority]
+  end
   read = text
 end)

@@ -1,5 +1,5 @@
 -- Replies are recorded for two minutes, or for less if they would take more memory than this: but for twice as long as a call is
--- repeated (`options.least_ttl`). `replies` counts their bytes in periods of ten seconds, this one and the one before.
+-- repeated (`options.reply_ttl`). `replies` counts their bytes in periods of ten seconds, this one and the one before.
 --
 -- include options counters clock
 
@@ -15,5 +15,5 @@ function replies.ttl(size)
   end
   counters.set('replies', shard.replies + size + OVERHEAD)
   local affordable = MOST_BYTES / math.max(shard.replies, shard.replies_before) * PERIOD
-  return string.format('%d', math.max(options.least_ttl, math.min(LONGEST, affordable)) / 1000)
+  return string.format('%d', math.max(options.reply_ttl, math.min(LONGEST, affordable)) / 1000)
 end
