@@ -297,7 +297,7 @@ def _one_state_each(snapshot: Snapshot) -> Iterator[Violation]:
             detail = f"state {state}, in the registry of: {registries}"
             yield snapshot.violation("one state", key, detail, "task", task_id, "")
         has_payload = task_id in snapshot.heads
-        # The fields that a record lacks are in the head of the payload. They are lost if the payload is gone.
+        # The fields that a record lacks are in the head of the payload, and are lost if the payload is gone.
         can_be_read = state in known and (has_payload or b"user" in record)
         if can_be_read and (damage := _describe_damage(task_id, record)) is not None:
             yield snapshot.violation("record", key, damage)
