@@ -197,7 +197,7 @@ class TestOptions:
 
 
 class TestEmbedded:
-    def test_the_server_directory_is_in_the_project(self, configure: Configure, settings: Settings, tmp_path: Path) -> None:
+    def test_the_server_is_in_the_project(self, configure: Configure, settings: Settings, tmp_path: Path) -> None:
         settings.BASE_DIR = tmp_path
         with configure({"REDIS": "embedded://"}).create_redis_client() as client:
             made = client.connection_pool
