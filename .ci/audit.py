@@ -56,8 +56,8 @@ def main() -> int:
         packages = audited(program, folder, directory)
     found = [(package, bug) for package in packages for bug in package.get("vulns", [])]
     for package, bug in found:
-        mended = ", ".join(bug["fix_versions"]) or "no version"
-        say(f"{package['name']} {package['version']}: {bug['id']}, mended in {mended}")
+        fixed = ", ".join(bug["fix_versions"]) or "no version"
+        say(f"{package['name']} {package['version']}: {bug['id']}, fixed in {fixed}")
     say(f"{len(packages)} packages, {len(found)} known vulnerabilities")
     return 1 if found else 0
 

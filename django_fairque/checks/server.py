@@ -68,7 +68,7 @@ def check_server(**_: Any) -> list[CheckMessage]:
     until = time.monotonic() + DEADLINE
     try:
         infos = _infos(mine, until)
-    except errors.ConfigurationError:  # of the credential provider, which `check_configuration` reports
+    except errors.ConfigurationError:  # `check_configuration` reports the error of the credential provider
         return []
     except (errors.ServerRefusedError, errors.LuaScriptError) as refused:
         return [message(_REFUSES[0], f"{mine.address} refuses the queues: {refused}", _REFUSES[1])]

@@ -114,7 +114,7 @@ class Source:
             options = {str(name).lower(): value for name, value in given}
             name = options.pop("id", None)
             if name is None or str(name) in found:
-                text = f"expected a list of mappings, each with an id of its own; got {show(name or worker)}"
+                text = f"expected a list of mappings, each with a unique id; got {show(name or worker)}"
                 self._report("value", ("workers",), text)
             else:
                 found[str(name)] = options

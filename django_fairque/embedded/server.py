@@ -266,7 +266,7 @@ class EmbeddedServer:
         except (ReplyError, TimeoutError):
             return False
         except OSError:
-            pass  # it hung up: that is its way of saying yes
+            pass  # the server closes the connection when it obeys SHUTDOWN
         return True
 
     def _terminate(self, directory: PrivateDirectory) -> None:
@@ -392,7 +392,7 @@ class EmbeddedServer:
             if not self._wait_for_answer(directory, launcher):
                 return False
         finally:
-            launcher.kill()  # it ended long ago, unless something is badly wrong with it
+            launcher.kill()  # a launcher that still runs has failed
             launcher.wait()
         self._check_inheritance(directory)
         logger.info("started the embedded server in %s", self._directory)

@@ -184,7 +184,7 @@ def _connect_signal(rule: Rule, signal: Signal) -> None:
         arguments.pop("signal", None)
         instance = arguments.get("instance")
         using = arguments.get("using") or getattr(getattr(instance, "_state", None), "db", None) or "default"
-        model: Any = type(instance)  # of a signal without a model any class
+        model: Any = type(instance)  # any class, if the signal has no model
         event = Event(SIGNAL, model, using, pk=getattr(instance, "pk", None), known_instance=instance)
         event.arguments = {"sender": sender, **arguments}
         rule.fire(event)

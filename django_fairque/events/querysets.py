@@ -73,7 +73,7 @@ class EventQuerySetMixin(Base):
             return super().bulk_update(given, names, *args, **options)
         self._for_write = True
         with transaction.atomic(using=self.db):
-            with suppress_events(self.model):  # it calls `update`, whose events would be the same again
+            with suppress_events(self.model):  # `bulk_update` calls `update`, which would fire the same events again
                 count = super().bulk_update(given, names, *args, **options)
             for instance in given:
                 if instance.pk is not None:
@@ -101,7 +101,7 @@ class EventQuerySetMixin(Base):
                         self._fire(UPDATE, found[key], frozenset(values), before[key])
         return count
 
-    update.alters_data = True  # type: ignore[attr-defined] # as Django's: no template may call it
+    update.alters_data = True  # type: ignore[attr-defined] # templates must not call it, as in Django
     bulk_create.alters_data = True  # type: ignore[attr-defined]
     bulk_update.alters_data = True  # type: ignore[attr-defined]
 

@@ -150,7 +150,9 @@ def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], 
     if not reverse:
         if isinstance(instance, relation.model):
             _fire_rules(relation, action, instance.pk, pks, using, instance)
-        if not relation.field.remote_field.symmetrical:  # of two friends each has the other in the field
+        if (
+            not relation.field.remote_field.symmetrical
+        ):  # in a symmetrical relation both objects have the other one in the field
             return
         pks = set(pks) - {getattr(instance, relation.field.m2m_reverse_target_field_name())}
     if _rules(relation, action):

@@ -256,7 +256,7 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
     for index, (user, ready, created, started, ended) in enumerate(records):
         has_finished = index < len(finished)
         if user is None or started is None or (has_finished and ended is None):
-            continue  # it has gone or begins again since its id was read
+            continue  # the task is gone, or began again after its id was read
         arrived, begun, end = (number(moment) / 1_000_000 for moment in (ready or created, started, ended))
         if has_finished:
             tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, end), int(count) / len(finished)))

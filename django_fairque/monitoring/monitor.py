@@ -156,7 +156,7 @@ class StatsMonitor:
         value = METRICS[rule.metric].value(stats)
         if value <= rule.over:
             if stats.missing_shards and rule in self._since:
-                return None  # it may be over on a shard that can't be reached
+                return None  # the incident may have ended on a shard that can't be reached
             since = self._since.pop(rule, now)
             if rule in self._raised:
                 self._raised.discard(rule)

@@ -26,7 +26,7 @@ def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
         reply = client.execute_command("INFO", *CHECKED_INFO_SECTIONS, **options)
     except CLIENT_ERRORS as error:
         raise translate_error(error) from error
-    return {"": reply} if "redis_version" in reply else reply  # as it is also for the only primary of a cluster
+    return {"": reply} if "redis_version" in reply else reply  # a cluster with one primary also replies in this form
 
 
 SYNC_PROBES = 3

@@ -135,7 +135,7 @@ def check_progress(current: object, total: object, message: object) -> tuple[flo
     if not isinstance(message, str):
         raise TaskUsageError(f"progress: the message must be text, got {short(message)}")
     kept = message.encode(errors="replace")[:PROGRESS_MESSAGE_BYTES].decode(errors="ignore")
-    return current, total, kept  # type: ignore[return-value] # they are numbers
+    return current, total, kept  # type: ignore[return-value] # the values are numbers
 
 
 class WorkerServices(Protocol):

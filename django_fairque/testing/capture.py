@@ -299,7 +299,7 @@ class CapturedQueue:
         return RunView(run_id, tuple(_record(*member) for member in self._members(run_id)))
 
     def cancel_run(self, run_id: str, *, note: Note = None) -> int:
-        members = reversed(self._members(run_id))  # as a queue does: nothing of it becomes ready meanwhile
+        members = reversed(self._members(run_id))  # in the order of a queue, so that no member becomes ready meanwhile
         done = [member[1].task.task_id for member in members if _cancel(*member, reason=f"run {run_id} was canceled")]
         if note is not None:
             note(done)

@@ -1,4 +1,4 @@
-"""A command of this project's in a process of its own, which ends when its ``with`` block does."""
+"""Run a command of this project in a separate process, which ends when its ``with`` block does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG_TAIL = 2_000
 
 
 class Child:
-    """It has a session of its own, so that Ctrl-C reaches only whoever runs the ``with`` block."""
+    """Start the process in a new session, so that Ctrl-C reaches only the process with the ``with`` block."""
 
     what: ClassVar[str]
 

@@ -138,7 +138,7 @@ class Demonstration:
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)
-        end_day(self._queue)  # of a demonstration that was killed
+        end_day(self._queue)  # removes the rest of a demonstration that was killed
         accounts = get_user_model().objects
         if not accounts.filter(username=LOGIN).exists():
             accounts.create_superuser(LOGIN, password=LOGIN)

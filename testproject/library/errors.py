@@ -10,7 +10,7 @@ class NoSourcesError(DemonstrationError):
 
 
 class WorkerFailedError(DemonstrationError):
-    """The worker, or the site, did not start, or ended before it was told to."""
+    """The worker, or the site, did not start, or ended before it was stopped."""
 
 
 class StalledError(DemonstrationError):

@@ -47,7 +47,7 @@ class PipelineDemonstration:
 
     def play(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)
-        end_day(self._queue)  # of a demonstration that was killed
+        end_day(self._queue)  # removes the rest of a demonstration that was killed
         count = sum(map(len, self._files.values()))
         self._say(f"{plural(count, 'source file')} of {plural(len(self._files), 'package')} in {self._root}")
         documents = {owner: store_files(owner, files, self._root) for owner, files in self._files.items()}

@@ -22,7 +22,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_fairque",
-    *(["django_tasks"] if django.VERSION < (6, 0) else []),  # what Django has itself from 6.0 on
+    *(["django_tasks"] if django.VERSION < (6, 0) else []),  # part of Django from 6.0 on
     *(["library", "catalogue"] if (BASE_DIR / "library").is_dir() else []),
 ]
 
@@ -79,7 +79,7 @@ STATIC_URL = "static/"
 # In production, name one:
 #     FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:6379/0"}}
 FAIRQUE: dict[str, Any] = {
-    "OUTBOX": True,  # what a transaction enqueues is committed with it
+    "OUTBOX": True,  # tasks of a transaction are committed with it
 }
 
 SILENCED_SYSTEM_CHECKS = [

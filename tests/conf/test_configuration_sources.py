@@ -267,7 +267,7 @@ class TestWorkers:
     @pytest.mark.parametrize("workers", [[{"PROCESSES": 2}], [3], [{"ID": "a"}, {"id": "a"}]])
     def test_a_list_needs_an_id_each(self, configure: Configure, workers: Any) -> None:
         message = configure.error({"REDIS": ELSEWHERE, "WORKERS": workers})
-        assert 'settings.FAIRQUE["WORKERS"]: expected a list of mappings, each with an id of its own; got ' in message
+        assert 'settings.FAIRQUE["WORKERS"]: expected a list of mappings, each with a unique id; got ' in message
 
 
 class TestMistakes:

@@ -281,7 +281,7 @@ class AdminPage(View):
             return self.get(request, **kwargs)
         except (errors.FairQueueError, ValueError) as error:
             if isinstance(error, errors.ShardsAwayError) and len(error.shards) < self.queue.config.shards:
-                self.log(str(error))  # it may have been done on the others
+                self.log(str(error))  # the other shards may have done it
             messages.error(request, str(error))
             self.report_failure(error)
         else:

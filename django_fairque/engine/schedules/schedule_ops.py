@@ -390,7 +390,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
         try:
             made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
             pushed, task_id = push_args(commands, [made]), made.task_id
-        except TaskValidationError as invalid:  # of a limit that was lowered, for example
+        except TaskValidationError as invalid:  # for example because a limit was lowered
             error = str(invalid)
     last = json.dumps([run_time, moment, task_id]) if task_id else ""
     args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, *pushed]

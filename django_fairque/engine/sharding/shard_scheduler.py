@@ -122,7 +122,7 @@ class FairShardOrder:
         self.seen(index, place, head and head.came)
         if head is not None:
             self._newcomer_places[index], self._has_others[index] = head.place, head.has_others
-        if given and (offset is None or is_back):  # what it did not use meanwhile is gone
+        if given and (offset is None or is_back):  # its unused service of that time is forgotten
             ahead = self._virtual_time - virtual_time
             self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
         if offset is not None:
@@ -164,7 +164,7 @@ class ListShardOrder:
 
     def seen(self, index: int, place: float | None) -> None:
         is_there = place is not None
-        if is_there and not self._has[index]:  # what it did not use meanwhile is gone
+        if is_there and not self._has[index]:  # its unused service of that time is forgotten
             self._reached[index] = max(self._reached[index], self._virtual_time)
         self._has[index] = is_there
 

@@ -391,7 +391,7 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTas
     return [
         WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
         for task_id, (user, ready, created) in zip(ids, records, strict=True)
-        if user is not None  # it has gone since the registry was read
+        if user is not None  # the user was forgotten after the registry was read
     ]
 
 

@@ -188,7 +188,7 @@ def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[F
     names: dict[int, list[str]] = {}
     for name in dict.fromkeys(user_ids):
         names.setdefault(shards.get_shard(name).keys.shard, []).append(name)
-    sampled = min(SAMPLED_TASKS, -(-limit // 4))  # of each of three kinds: others have room, too
+    sampled = min(SAMPLED_TASKS, -(-limit // 4))  # at most this many of each of the three kinds
     part, sample = (-(-count // max(1, len(present))) for count in (limit, sampled))
     found = yield from read_together(
         [_read_shard(shard, part, sample, names.get(shard.keys.shard, [])) for shard in present]

@@ -60,7 +60,7 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     )
     pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
-        free_at = None  # it is the end of the user's pause
+        free_at = None  # this is the end of the user's pause
     organization = None if stats.organization is None else combine_records(stats.organization, [found.pop()])
     turn = None if None in found else sum(map(int, found))
     return WaitReason(

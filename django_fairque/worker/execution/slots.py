@@ -231,7 +231,7 @@ class Slot(threading.Thread):
         self._status_board.set_thread(self.index, threading.get_native_id())
         try:
             while True:
-                if self._coroutine is not None:  # it is over, and the loop has left that to this thread
+                if self._coroutine is not None:  # the coroutine has ended, and this thread reports it for the loop
                     must_wait = self._end_coroutine(self._coroutine)
                 elif self._work is not None or self._take():
                     must_wait = self._start()

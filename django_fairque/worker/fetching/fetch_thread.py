@@ -88,7 +88,7 @@ class FetchThread(threading.Thread):
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
         self._second_wakeup = context.second_wakeup
         self._second_thread = SecondFetchThread(self, self._second_wakeup)
-        self._lock = threading.Lock()  # of the threads that use the planner
+        self._lock = threading.Lock()  # held by threads that use the planner
 
     def run(self) -> None:
         planner = self.planner
@@ -305,7 +305,7 @@ class SecondFetchThread(threading.Thread):
                 self._wakeup.wait(3600, lambda: bool(planner.pending_calls) and planner.is_call_due)
                 continue
             self._fetch_thread.make_call(call)
-            self._fetch_thread.wakeup.notify()  # it handles everything else, and may wait for this answer
+            self._fetch_thread.wakeup.notify()  # the fetch thread handles the rest, and may wait for this answer
 
 
 class WakeupThread(threading.Thread):

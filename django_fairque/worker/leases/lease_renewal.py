@@ -315,7 +315,9 @@ class LeaseRenewal(threading.Thread):
     def _sweep(self, name: str) -> None:
         queue, began = self._shard(name), monotonic()
         sweep = queue.sweep()
-        alerts = sweep.alerts if self._can_announce() else 0  # they stay for another worker, or the next
+        alerts = (
+            sweep.alerts if self._can_announce() else 0
+        )  # otherwise alerts stay for another worker, or the next sweep
         if alerts:
             self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
         has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at

@@ -18,7 +18,7 @@ class Anchors(SphinxTransform):
     def apply(self, **kwargs: object) -> None:
         for raw in list(self.document.findall(nodes.raw)):
             found = ANCHOR.fullmatch(raw.astext())
-            if found and found[1] in self.document.ids:  # it stands before a heading of that name
+            if found and found[1] in self.document.ids:  # the anchor is before a heading of that name
                 raw.parent.remove(raw)
             elif found:
                 target = nodes.target("", "", ids=[found[1]], names=[found[1]])

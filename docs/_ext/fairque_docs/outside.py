@@ -49,4 +49,4 @@ def _lead_inside(link: addnodes.pending_xref, target: Path) -> None:
             return
         link["reftarget"] = INSTEAD.get(page, link["reftarget"])
         if page not in ROOT_PAGES.values():
-            link["reftargetid"] = None  # what is put in its place may have other headings
+            link["reftargetid"] = None  # the replacement may have other headings

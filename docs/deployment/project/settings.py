@@ -29,7 +29,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The server is FAIRQUE_REDIS__URL, its password FAIRQUE_REDIS__PASSWORD, the token for metrics FAIRQUE_MONITOR__TOKEN.
 FAIRQUE = {
-    "OUTBOX": True,  # what a transaction enqueues is committed with it
+    "OUTBOX": True,  # tasks of a transaction are committed with it
     "WORKER": {"SHUTDOWN_TIMEOUT": 30},
     "MONITOR": {"LIMITS": {"OLDEST_WAIT": 600, "DEAD": 100}},
 }

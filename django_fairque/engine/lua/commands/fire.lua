@@ -12,7 +12,7 @@ local name, run_time = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(run_time) then return 0 end
 if redis.call('HGET', K.schedules, name) ~= ARGV[FIRST_ARG + 1] then return 0 end
-local reply = push_write.accept(FIRST_ARG + 5, true) -- what was kept is what fires: signing it would need the key
+local reply = push_write.accept(FIRST_ARG + 5, true) -- the stored task is fired unchanged, because this script has no key to sign another one
 if string.find(reply[1], '3', 1, true) then return 2 end
 if ARGV[FIRST_ARG + 3] == '' then
   redis.call('ZREM', K['schedules:due'], name)

@@ -41,7 +41,7 @@ if code_version then
 end
 local epoch = redis.call('HGET', K.stats, 'epoch')
 if not epoch then
-  epoch = clock.now_text -- of data that is gone nothing is known, so another one means that they are
+  epoch = clock.now_text -- a worker that sees another epoch knows that the data before it is gone
   counters.set('epoch', clock.now)
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''

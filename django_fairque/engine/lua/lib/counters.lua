@@ -23,7 +23,7 @@ local STATS = {
 }
 local KEPT = 100 -- shards
 local kept, size = {}, 0 -- by the key of the counters
-local key -- of the counters of this call, or of the call before
+local key -- the key of the counters of this call, or of the call before
 -- `last_write` is higher than the numbers of all revisions that this function has read or written, and `origin` names the function:
 -- after a failover two servers may go on from the same revision.
 local last_write, origin = 0, nil

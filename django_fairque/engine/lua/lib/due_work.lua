@@ -6,7 +6,7 @@
 
 local due_work = {}
 
-local PROMOTED = { 3, 3, 4 } -- what a starving task of priority 1, 2, 3 becomes
+local PROMOTED = { 3, 3, 4 } -- the new priority of a starving task of priority 1, 2 and 3
 
 function due_work.read_due(key, limit)
   local ids = redis.call('ZRANGEBYSCORE', key, '-inf', numbers.exact(clock.now), 'LIMIT', 0, limit)

@@ -11,7 +11,7 @@ local SIGN, BETWEEN = '\31', '\29' -- before each part and behind the last one; 
 local PATTERN = '^\31([^\31]*)\31([^\31]*)\31([^\31]*)\31([^\31]*)\31()'
 local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- that tasks of one form have in common
 heads.MOST = 500 -- bytes of a head
-local CREATED = 30 -- how many of them are for the moment and the signs
+local CREATED = 30 -- the number of them that the moment and the signs take
 
 -- The last part of the heads of tasks with these fields (fields and values in turns), nil if a text in it can't be in a head.
 function heads.common(fields)

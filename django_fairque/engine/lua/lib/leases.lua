@@ -38,7 +38,7 @@ end
 -- makes a dead letter: another task may have been its cause. From then on each crash has one cause. A task's own limit of 1 is
 -- different: then its code must not begin a second time, whatever ended the first time.
 function leases.give_back(user, task, kind, reason, trace, delay)
-  if kind ~= 'released' or task.has_started then -- how often it was given back after it had begun
+  if kind ~= 'released' or task.has_started then -- counts how often the task was given back after its begin
     local times = (tonumber(task.raw.returned) or 0) + 1
     redis.call('HSET', task.key, 'returned', numbers.exact(times))
     if times % 10 == 0 then alerts.add('given_back', task, times) end

@@ -14,7 +14,7 @@ function lists.unpack(text)
   while at <= #text do
     local colon = string.find(text, ':', at, true)
     local size = tonumber(string.sub(text, at, colon - 1))
-    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- it would lead back for ever
+    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- reading would not end
     list[#list + 1] = string.sub(text, colon + 1, colon + size)
     at = colon + size + 1
   end

@@ -18,7 +18,7 @@ local function most_urgent(user)
   local best, best_earned
   for priority = 5, 1, -1 do
     local ready = user[READY[priority]]
-    if ready > 0 and ready == user.ready then return priority end -- it has no others
+    if ready > 0 and ready == user.ready then return priority end -- the user has no tasks of other priorities
     if ready > 0 then
       local bound = WEIGHTS[priority] * (math.max(0, clock.now - (user.since or 0)) + options.head_start)
       if not best or bound > best_earned then

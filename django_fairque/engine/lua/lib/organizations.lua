@@ -29,7 +29,7 @@ function organizations.load(name)
     changed = {},
   }
   local flat = calls.attempt('HGETALL', organization.key)
-  organization.is_damaged = not flat -- as of a user
+  organization.is_damaged = not flat -- the record can be damaged, as a user's can
   flat = flat or {}
   for i = 1, #flat, 2 do organization[flat[i]] = numbers.read(flat[i + 1]) or organization[flat[i]] end
   if organization.weight <= 0 then organization.weight = 1 end

@@ -9,7 +9,7 @@ function outbox.post(field, body)
   outbox.has_posted = true
 end
 
-function outbox.post_once(field, body) -- it keeps the moment at which it was posted first
+function outbox.post_once(field, body) -- keeps the time of the first post
   redis.call('HSETNX', K.outbox, field, body)
   outbox.has_posted = true
 end

@@ -66,7 +66,7 @@ function statistics.flush()
   count_observed()
   if next(tallies) then
     statistics.touch_minute()
-    local is_first = false -- of its kind in this minute; to ask whether the minute is there would be one more command for all
+    local is_first = false -- whether it is the first of its kind in this minute. (Asking whether the minute exists would cost each call a command.)
     for field, amount in pairs(tallies) do
       is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end

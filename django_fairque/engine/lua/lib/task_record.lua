@@ -18,8 +18,8 @@ local function read_past(task, raw)
   task.started = raw.started and numbers.read(raw.started)
   task.cost, task.is_listed = raw.cost and numbers.read(raw.cost), raw.listed == '1' -- handed out by a list
   task.lead, task.organization_lead = raw.lead and numbers.read(raw.lead) or 0, raw.organization_lead and numbers.read(raw.organization_lead) or 0
-  task.is_suspect = raw.suspect == '1' -- it was running when its process died
-  task.is_companion = raw.companion == '1' -- it runs in one call with another task
+  task.is_suspect = raw.suspect == '1' -- the task ran when its process died
+  task.is_companion = raw.companion == '1' -- the task shares a call with another task
 end
 
 -- Whether its last attempt was reported, so that it waits for the next one. Given back, it has no token.
@@ -47,10 +47,10 @@ function task_record.read(id)
   local created = raw.created and numbers.read(raw.created) or clock.now
   local task = {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
-    text = text, payload_at = payload_at, is_whole = text and #text < LARGE, -- of one with a head: its beginning, and whether that is all
+    text = text, payload_at = payload_at, is_whole = text and #text < LARGE, -- for a task with a head: the start of the payload, and whether that is the whole payload
     ready = raw.ready and numbers.read(raw.ready) or created, waited = raw.waited,
     sla = raw.sla and numbers.read(raw.sla),
-    size = raw.size and numbers.read(raw.size), -- of one that counts against its user's limit on bytes
+    size = raw.size and numbers.read(raw.size), -- for a task that counts towards its user's limit on bytes
     -- A task that was given back, or whose process died, has started in time. One that waits for a retry must start again in time.
     expires = raw.expires and (not raw.started or waits_for_retry(raw)) and numbers.read(raw.expires) or nil,
     worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, is_listed = false, lead = 0, organization_lead = 0, is_suspect = false, is_companion = false,

@@ -6,7 +6,7 @@ local turns = {}
 
 local can_be_served = ring.can_be_served
 
-local number_of_turns -- how many users' turns gave a task; a turn of a batch task takes many
+local number_of_turns -- number of users' turns that gave a task; one turn of a batch task gives many
 local taken -- also `turns.taken`: the tasks that were taken in this call
 local stale -- entries of rings that were found to be wrong
 each_call(function()

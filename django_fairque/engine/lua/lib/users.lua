@@ -25,7 +25,7 @@ users.is_idle = is_idle
 -- of another type, before anything is written.
 local KEPT = 100
 local kept, number_kept = {}, 0 -- by key
-local kept_before = {} -- those that were kept when `kept` was last full
+local kept_before = {} -- the records that `kept` held when it was last full
 
 each_call(function()
   for _, user in ipairs(order or {}) do

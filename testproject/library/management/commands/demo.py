@@ -103,7 +103,7 @@ class Command(BaseCommand):
         except (FairQueueError, DemonstrationError) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
-            self.stdout.write("")  # what is said begins on a line of its own, not behind the terminal's ^C
+            self.stdout.write("")  # starts a new line after the terminal's ^C
             message = "Interrupted. What is left stays in the queue, for the next demo or fairque_worker."
             raise CommandError(message, returncode=INTERRUPTED) from None
 
