@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "FAIRQUE_TEST_BROWSER"
 NONE = "none"
-"""What the variable is when there shall be no browser."""
+"""The value of the variable for a run without a browser."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = f"no browser: expected one of {', '.join(NAMES)} on the path, or its path in {VARIABLE}"
 
@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         raise RuntimeError(MISSING)
     with sync_playwright() as playwright:
-        # As root, which containers' users often are, Chromium does not start its sandbox; what it shows here is ours.
+        # Chromium does not start its sandbox for root, the usual user of containers. It shows only our own pages here.
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=path, args=options)
         try:

@@ -31,7 +31,7 @@ def act(client: Client, entry: str, action: str, **fields: Any) -> str:
 
 
 def written(text: str) -> str:
-    """What is in the textarea; HTML leaves out its first line break."""
+    """Return the content of the textarea; HTML leaves out its first line break."""
     found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", text, re.DOTALL)
     assert found is not None
     return found[1]

@@ -155,7 +155,7 @@ def test_many_letters_cost_a_bounded_number_of_commands(admin_client: Client, qu
         return int(redis.info("stats")["total_commands_processed"]) - before
 
     page(admin_client)
-    assert commands() <= 2 * dead_letters.LETTERS_GROUPED + 60  # of each its record and its head
+    assert commands() <= 2 * dead_letters.LETTERS_GROUPED + 60  # the page reads a record and a head for each letter
     assert commands(show="letters") <= 210
     assert commands(show="letters", user_id="nobody") <= 2050
 

@@ -32,7 +32,7 @@ SLICE = 13
 OF_EACH = 13
 """Pages of one kind (the view, and what its query asks) that are read at most."""
 HARMLESS = ["acme", "bolt", "api_token", "word " * 30, "one\ntwo"]
-"""Of each kind that a page may show in another way: a secret, something long, several lines."""
+"""Each kind of text that a page may show in another way: a secret, something long, several lines."""
 LINKS = ("href", "src", "action", "formaction", "xlink:href", "data", "poster")
 
 

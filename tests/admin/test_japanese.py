@@ -29,7 +29,7 @@ NAMES = {
     *("no", "such", "address", "library", "Document", "Documents"),
     *("dead", "Dead", "waits", "late", "runs", "begun", "first", "over", "gone", "none"),
 }
-"""What this test calls its users, tasks, queues and schedules."""
+"""The words in the names of this test's users, tasks, queues and schedules."""
 TERMS = {
     *("JSON", "Ctrl", "INFO", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
     *("manage", "py", "fairque_worker", "fairque_dlq", "fairque_check", "requeue", "repair", "payload"),
@@ -44,7 +44,7 @@ OTHERS = re.compile(
     r"| \| Django[^<]*</title>|\b[0-9a-f]{12}\b",
     re.DOTALL,
 )
-"""What is the site's, and fingerprints."""
+"""The parts of a page that Django's admin site renders, and fingerprints."""
 DATA = re.compile(r"<(pre|code|bdi|time)\b.*?</\1>|<option[^>]*>|<datalist.*?</datalist>", re.DOTALL)
 
 

@@ -27,7 +27,7 @@ def page(client: Client) -> str:
 
 
 def cells(text: str, event: str) -> list[str]:
-    """What is in an event's row, without markup."""
+    """Return the text of the cells in an event's row, without markup."""
     row = text[text.index(f'<th scope="row"><bdi>{event}</bdi>') :]
     row = row[: row.index("</tr>")]
     return [re.sub(r"<[^>]*>", "", cell).strip() for cell in row.split("<td")[1:]]

@@ -75,7 +75,7 @@ def test_an_empty_list_says_how_an_organization_begins(admin_client: Client, que
     assert "No user of this queue belongs to an organization. An organization begins with its first member" in text
     assert 'queue.user("ann").set_organization("acme")' in text
     queue.user("ann").set_organization("acme")
-    assert lines(admin_client), "as it says"
+    assert lines(admin_client), "the code that the page shows must create an organization"
 
 
 def test_the_list_of_organizations_has_pages(admin_client: Client, queue: FairQueue) -> None:
@@ -100,7 +100,7 @@ def test_after_the_last_organization_there_are_no_more(admin_client: Client, que
 def test_the_list_reads_each_organization_of_the_page_once(
     admin_client: Client, queue: FairQueue, redis: Redis
 ) -> None:
-    admin_client.get(url())  # what is read once
+    admin_client.get(url())  # the first request reads some things that later ones don't
     commands, trips = cost(redis, lambda: admin_client.get(url()))
     for number in range(ORGANIZATIONS_PER_PAGE):
         join(queue, f"g{number:02}", f"u{number:02}")

@@ -1,4 +1,4 @@
-"""What pages cost does not grow with what a queue holds: every list, filter, second page and question, at two sizes."""
+"""The costs of a page do not grow with its queue: every list, filter, second page and question, at two sizes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST = {
 """Server commands; those in a script count too."""
 OTHERS = 380
 STATUS = 140
-"""Of the status line: the health of two queues, of which one has 110 workers, is read anew for each page here."""
+"""Commands of the status line: each page here reads the health of two queues anew; one of them has 110 workers."""
 TRIPS = 21
 
 

@@ -1,4 +1,4 @@
-"""What holds for every page, found by walking the URL patterns, so that none is forgotten."""
+"""These tests hold for every page. They find the pages in the URL patterns, so that none is forgotten."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class TestSimple:
         # The record and the oldest tasks of each user that is compared, and the tasks by which some are chosen.
         assert many <= 320 + (3 * USERS_EXAMINED if compares_users else 0)
         drawn = 200 if compares_users else 0
-        assert fill(2000) <= many + 10 + drawn, "it must not grow with users and tasks; a minute may begin in between"
+        assert fill(2000) <= many + 10 + drawn, "users and tasks must not add commands; a minute may begin"
 
 
 def test_the_index_leads_to_the_first_page(admin_client: Client, queue: FairQueue) -> None:

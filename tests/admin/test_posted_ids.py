@@ -1,4 +1,4 @@
-"""What an action is posted with is the very id that the page shows, whatever a browser makes of line ends and NULs."""
+"""An action is posted with exactly the id that the page shows, although browsers change line ends and NULs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def as_sent(text: str, field: str) -> list[str]:
-    """What a browser sends of the fields of that name: HTML has no NUL, and a form's lines end with CR LF."""
+    """Return the values that a browser sends for that field: HTML has no NUL, and a form's lines end with CR LF."""
     values = re.findall(rf'<input type="(?:hidden|checkbox)" name="{field}" value="([^"]*)"', text)
     assert values
     return [

@@ -28,7 +28,7 @@ def content(answer: Any) -> str:
 
 
 def row(html: str, name: str) -> str:
-    """What the table says of a queue."""
+    """Return the text of a queue's row in the table."""
     found = next(row for row in re.findall(r"<tr>.*?</tr>", html, re.DOTALL) if f">{name}</a>" in row)
     return words_of(found)
 

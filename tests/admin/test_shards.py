@@ -52,7 +52,7 @@ def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue)
     html = page(admin_client, "overview")
     assert re.search(r"Queued\D*10\b", words_of(html))
     users = {name for shard in queue.shards for name in shard.users().items}
-    assert all(name in html for name in users), "those who wait for most, whatever shard they are on"
+    assert all(name in html for name in users), "the page lists the users with the most waiting tasks of all shards"
 
 
 @pytest.mark.parametrize(

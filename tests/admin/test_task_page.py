@@ -1,4 +1,4 @@
-"""The page of a task leads with what its state means, and offers what resolves it."""
+"""The page of a task first explains its state, and offers the actions that resolve it."""
 
 from __future__ import annotations
 

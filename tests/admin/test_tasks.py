@@ -37,7 +37,7 @@ def push(queue: FairQueue, task_id: str | None = None, user: str = "ann", **opti
 
 
 def ids(text: str) -> list[str]:
-    """Of the rows of the list."""
+    """Return the ids of the tasks in the list that can be selected."""
     return re.findall(r'name="task" value="(.*?)"', text)
 
 
@@ -57,7 +57,7 @@ def act(client: Client, url: str, action: str, **fields: Any) -> str:
 
 
 def yes(text: str) -> dict[str, str]:
-    """What the button of a question posts."""
+    """Return the fields that the button of a confirmation page posts."""
     return {"confirm": "yes", **dict(re.findall(r'name="(done|left)" value="(\d+)"', text))}
 
 

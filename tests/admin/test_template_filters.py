@@ -1,4 +1,4 @@
-"""What the templates' filters say."""
+"""The templates' filters turn values into texts."""
 
 from __future__ import annotations
 

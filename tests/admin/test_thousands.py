@@ -19,7 +19,7 @@ COUNT = 1234
 
 @pytest.fixture
 def full(queue: FairQueue) -> FairQueue:
-    """As many dead letters of one user, its ready and scheduled tasks, and tasks that wait for another."""
+    """The queue has `COUNT` dead letters of one user, and as many ready, scheduled and dependent tasks."""
     queue.push_batch([Task.create("big", 3, None, name="mail.send") for _ in range(COUNT)])
     for _ in range(-(-COUNT // 500)):
         leases = queue.pop_batch(min(500, COUNT), "w", ["big"])

@@ -222,7 +222,7 @@ def test_each_verdict_about_a_user_is_given(admin_client: Client, queue: FairQue
     }
     queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 15)
     found = rows(admin_client)
-    assert found["poor"].verdict == "less than its share", "it has waited longer than its part of the workers explains"
+    assert found["poor"].verdict == "less than its share", "its share of the workers does not explain its wait"
     assert found["even"].verdict == "has its share"
     summary = admin_client.get(url()).context["summary"]
     assert summary == "1 user waits longer than expected because workers are busy."
@@ -464,7 +464,7 @@ def test_shares_and_waits_of_the_user_and_of_others(admin_client: Client, queue:
     assert "The shares of all others become 60 % larger, and their expected waits 37.5 % shorter." in text
     queue.user("ann").set_weight(0.5)
     found = {user.user_id: user.share_if_busy for user in queue.fairness().examined}
-    assert found == pytest.approx({"ann": 0.2, "bob": 0.4, "carol": 0.4}), "as it was previewed"
+    assert found == pytest.approx({"ann": 0.2, "bob": 0.4, "carol": 0.4}), "the shares must equal those in the preview"
 
 
 def test_a_preview_of_a_member_is_about_its_organization(admin_client: Client, queue: FairQueue) -> None:

@@ -67,7 +67,7 @@ def test_a_block_for_a_user_can_be_entered_only_once() -> None:
         assert current_user_id() == "acme"
     with pytest.raises(RuntimeError, match="make one for each `with`"), block:
         raise AssertionError("the block must not begin")
-    assert not callable(block)  # as a decorator of a coroutine function it would hold nothing
+    assert not callable(block)  # a block that decorates a coroutine function would end before the coroutine runs
     assert current_user_id() is None
 
 

@@ -19,7 +19,7 @@ AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 
 
 class Ours(CurrentUserMiddleware):
-    """As a project may derive it."""
+    """A project may derive its own middleware."""
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_retried_task_and_its_children_keep_their_user(queue: FairQueue, note:
     with as_user("acme"):
         spawns.enqueue()
     Worker(burst=True, concurrency=1).run()
-    while len(tries) < 2:  # a burst does not wait for what is due later
+    while len(tries) < 2:  # a burst does not wait for tasks that are due later
         Worker(burst=True, concurrency=1).run()
     assert tries == ["acme", "acme"]
     assert set(ended(queue) + users(get_queue())) == {"acme"}

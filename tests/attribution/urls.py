@@ -1,4 +1,4 @@
-"""What a project does in its views."""
+"""Views of a project that uses the current user."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import django
 
 LIMIT = 300
-"""Seconds for the download and for what pip builds to read the version."""
+"""Seconds for the download and for the build with which pip reads the version."""
 
 
 class NotFetchedError(Exception):

@@ -41,7 +41,7 @@ def own_server(make_server: MakeServer, settings: Settings, configure: Configure
 
 
 def second_attempt(queue: FairQueue) -> Run:
-    """Of a task whose first worker has died."""
+    """Return the second run of a task whose first worker has died."""
     queue.sweep(now=pop(queue, "dead", now=1000.0).expires_at + 1)
     run = run_of(queue)
     assert run.lease.delivery == 2

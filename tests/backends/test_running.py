@@ -1,4 +1,4 @@
-"""What becomes of a task of django.tasks that workers of this queue run."""
+"""Workers of this queue run tasks of django.tasks and store their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent: for whom, how urgently, when, into which queue."""
+"""The backend sends a task with its user, priority, time and queue."""
 
 from __future__ import annotations
 

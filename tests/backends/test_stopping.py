@@ -61,7 +61,7 @@ EITHER = pytest.mark.parametrize("work", [stay, stay_async], ids=lambda work: wo
 
 @pytest.fixture(autouse=True)
 def ends() -> Iterator[list[Any]]:
-    """Of each `task_finished`: status, attempts, and where the exception came from that was handled meanwhile."""
+    """Record for each `task_finished` the status, the attempts, and the exception being handled, with its functions."""
     begun.clear()
     received: list[Any] = []
 

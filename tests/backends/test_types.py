@@ -1,4 +1,4 @@
-"""What type checkers know of the tasks of `django_fairque.backends.task`: mypy, in strict mode, checks this module as well."""
+"""Type checkers know the types of the tasks of `django_fairque.backends.task`: mypy checks this module strictly."""
 
 from __future__ import annotations
 

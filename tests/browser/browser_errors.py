@@ -1,4 +1,4 @@
-"""What a browser has to say about pages beside showing them."""
+"""Collect the errors that a browser reports about pages."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def browser(address: str) -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as patch, chromium() as browser:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield browser
-    # The site's threads end when the browser lets go of them. They close the database's connection, which they may as long
-    # as the site is there.
+    # The site's threads end when the browser closes its connections. They then close their connections to the database,
+    # which must happen while the site still exists.
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
             thread.join(10)
@@ -107,7 +107,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
 
 @pytest.fixture
 def visit() -> dict[str, Any]:
-    """How the browser shows itself: overridden by parameters, such as a narrow screen."""
+    """Return options of the browser's context: tests override them by parameters, such as a narrow screen."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""What a person does on every page."""
+"""Actions that a person takes on every page."""
 
 from __future__ import annotations
 

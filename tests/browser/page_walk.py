@@ -19,7 +19,7 @@ LINKS = "links => links.map(link => link.getAttribute('href'))"
 
 
 def kind(url: str) -> tuple[Any, ...]:
-    """What pages that differ only in what they are about have in common: the view, and what is asked of it."""
+    """Return the view and the names of its parameters: pages that differ only in their objects are of one kind."""
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     of_all = query.get("state", []) if "user" not in query else []
@@ -45,7 +45,7 @@ def walk(page: Page, of_each: int = 1) -> Iterator[str]:
 
 
 def questions(page: Page, url: str, known: set[str]) -> Iterator[str]:
-    """What each button with "…" on it shows: it asks before it does anything. Those in ``known`` are left out."""
+    """Show the confirmation page of each button with "…" in its text; leave out the buttons in ``known``."""
     page.goto(url)
     for name in page.locator("#fq-content button:has-text('…')").all_inner_texts():
         where = f"{kind(url)[0]}: {name}"

@@ -203,7 +203,7 @@ def test_bootstraps_colors_are_not_too_pale(full: None, page: Page, name: str) -
 
 
 def look(page: Page, language: str, where: str, watch: Watch) -> None:
-    """Complain of what is wider than a screen, or does not run in the direction of its language."""
+    """Report pages that are wider than a screen, or whose text does not run in the direction of its language."""
     root = page.locator("html")
     for screen, (size, scheme) in SCREENS.items():
         page.set_viewport_size(size)

@@ -22,7 +22,7 @@ OVERVIEW = "/admin/django_fairque/queue/overview/"
 PIXELS = """canvas => new Uint32Array(
     canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer
 ).filter(pixel => pixel).length"""
-"""How many pixels are drawn."""
+"""A function that counts the pixels that are drawn."""
 IS_BLANK = """canvas => !new Uint32Array(
     canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer
 ).some(pixel => pixel)"""

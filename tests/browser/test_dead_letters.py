@@ -1,4 +1,4 @@
-"""What died is looked at, mended and sent again; and comes to an end."""
+"""A person looks at dead letters, corrects and requeues them; the tasks then finish."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_edited_dead_letter_reaches_the_worker_with_its_new_payload(
     text = page.get_by_label("Payload, as JSON")
     text.fill(text.input_value().replace('"two"', "2,"))
     page.get_by_role("button", name="Requeue with this payload").click()
-    expect(page.get_by_role("alert")).to_be_visible()  # what is no JSON stays in the form
+    expect(page.get_by_role("alert")).to_be_visible()  # text that is not JSON stays in the form
     text.fill(text.input_value().replace("2,", "2"))
     page.get_by_role("button", name="Requeue with this payload").click()
     expect(page.get_by_text("No dead letters.")).to_be_visible()

@@ -36,7 +36,7 @@ def run(queue: FairQueue) -> None:
 
 
 def view(page: Page) -> list[float]:
-    """The left and upper edge of what is seen, its width and height, in units of the drawing."""
+    """Return the left and upper edge of the visible part, its width and its height, in units of the drawing."""
     return [float(number) for number in (page.locator("svg.fq-graph").get_attribute("viewBox") or "").split()]
 
 

@@ -1,5 +1,5 @@
-"""What users are called and what tasks carry never becomes more than text, in the only judge that counts: a browser, in
-which the scripts of a page may run."""
+"""Names of users and payloads of tasks are shown as text and never run as code. The tests use a browser, because only a
+browser runs the scripts of a page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LISTS = (
     ),
     *((tasks, "TASKS_PER_PAGE"), (users, "USERS_PER_PAGE"), (workers, "WORKERS_PER_PAGE")),
 )
-"""How much each list shows: made so much that one look at it is a look at every string."""
+"""The sizes of the lists' pages: the test makes them so large that the first page shows every string."""
 ATTACKS = """() => [...document.querySelectorAll("*")].flatMap(element => {
     const bad = element.getAttributeNames().filter(name => name.startsWith("on"));
     for (const name of ["href", "action", "src"]) {

@@ -1,4 +1,4 @@
-"""Schedules and workers: what goes on by itself, and is told to do so or not."""
+"""A person adds, runs and disables schedules, and stops workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page does by itself while somebody looks at it. The page's clock is moved, so that no test waits for it."""
+"""A page refreshes itself while somebody looks at it. The tests move the page's clock, so that none waits for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HIDE = """hidden => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
-"""As if another tab were chosen: for the browser that is driven every tab is in front."""
+"""Pretend that another tab was chosen: a browser that is driven by a test treats every tab as visible."""
 
 
 @pytest.fixture(autouse=True)

@@ -126,7 +126,7 @@ def test_the_overview_shows_that_the_queue_is_degraded(queue: FairQueue, page: P
 def test_the_page_of_users_says_who_waits_and_why(queue: FairQueue, page: Page) -> None:
     text = answer(page, "users", "#fq-summary")
     assert re.match("[0-9]+ users wait longer than expected because workers are busy|No user waits longer than", text)
-    assert page.locator("#fq-content tbody tr").count() >= 50, "who they are, and what each of them waits for"
+    assert page.locator("#fq-content tbody tr").count() >= 50, "the page lists the users that wait"
 
 
 def test_the_page_of_task_names_says_which_task_fails_most(queue: FairQueue, page: Page) -> None:

@@ -47,7 +47,7 @@ def anchors() -> set[str]:
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("FAIRQUE_") and name != BINARY_VARIABLE]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(registry, "_tasks", {})  # what other tests have declared is not looked at
+    monkeypatch.setattr(registry, "_tasks", {})  # leave out the tasks that other tests have declared
     monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())
     reset_config()
     yield

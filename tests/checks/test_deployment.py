@@ -1,4 +1,4 @@
-"""What production needs, as far as the settings tell. Nothing listens where these point, which is told as well."""
+"""Checks of the settings for production. No server listens at these addresses, which the checks report as well."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_embedded_server_is_for_development(
 ) -> None:
     settings.DEBUG = debug
     assert ids(check({"REDIS": {"URL": f"embedded://{tmp_path}/server"}}, deploy=True)) == found
-    assert not (tmp_path / "server").exists()  # it is neither started nor asked
+    assert not (tmp_path / "server").exists()  # the check neither starts nor queries the server
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the server says, asked of real ones; and servers that say nothing."""
+"""The checks query real servers, and servers that do not answer."""
 
 from __future__ import annotations
 

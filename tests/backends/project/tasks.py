@@ -15,7 +15,7 @@ from django_fairque import Discard, Retry, current_task
 from django_fairque.backends.compat import TaskContext, task
 
 ran: list[Any] = []
-"""What ran in this process, in order."""
+"""The tasks record here that they ran in this process, in order."""
 
 
 @task
