@@ -62,14 +62,14 @@ class Six:
         return newest
 
     def url(self, but: int = 0) -> str:
-        """Of a node that lives, another than this one."""
+        """Return the address of a running node whose port is not ``but``."""
         return f"redis://127.0.0.1:{next(port for port, node in self.nodes.items() if node.alive and port != but)}"
 
     def client(self, port: int) -> redis.Redis:
         return self.nodes[port].client()
 
     def empty(self) -> None:
-        """As before the test: everyone lives, every primary has a replica in step, and there are no keys and functions."""
+        """Restore the first state: all nodes run, each primary has a replica in step, no keys and functions exist."""
         for server in self.nodes.values():
             server.start()
         wait_for(self._is_complete)

@@ -1,4 +1,4 @@
-"""What holds for a queue of several shards holds on a real cluster, where they lie on different servers."""
+"""A queue with several shards works the same on a real cluster, where the shards lie on different servers."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_failover_loses_no_accepted_task(six: Six, run_worker: RunWorker, even
             eventually(lambda: all(len(producer.acknowledged) > 50 for producer in producers))
             event(six, victim)
             eventually(lambda: six.primary_of(VICTIM) != victim, 30)
-            six.nodes[victim].start()  # as a replica, without which nothing is confirmed
+            six.nodes[victim].start()  # the node becomes a replica; without one no write is confirmed
             before = len(producers[0].acknowledged)
             eventually(lambda: len(producers[0].acknowledged) > before + 50 or not producers[0].is_alive(), 40)
         finally:

@@ -1,4 +1,4 @@
-"""What is told of a queue whose shards lie on several nodes."""
+"""Reads of a queue whose shards lie on several nodes."""
 
 from __future__ import annotations
 

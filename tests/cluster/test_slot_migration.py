@@ -61,7 +61,7 @@ class Move:
         self._ask(self.source, "CLUSTER", "SETSLOT", self.slot, "MIGRATING", target)
 
     def carry(self, most: int) -> int:
-        """Take so many keys over; how many there were."""
+        """Move at most ``most`` keys to the target. Returns how many keys were moved."""
         keys = self._ask(self.source, "CLUSTER", "GETKEYSINSLOT", self.slot, most)
         for key in keys:
             self._ask(self.source, "MIGRATE", "127.0.0.1", self.target, key, 0, 5000)

@@ -1,4 +1,4 @@
-"""A cluster that is not there yet, or is none: who has a client for it can begin, and is told when it asks."""
+"""A client can be made for a cluster that is down, or for a server outside of one. Its first call raises an error."""
 
 from __future__ import annotations
 

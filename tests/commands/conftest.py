@@ -28,7 +28,7 @@ class Terminal(StringIO):
 
 
 class Run(Protocol):
-    """What the command printed; its errors go to ``err``."""
+    """Run a command and return its output; its errors go to ``err``."""
 
     def __call__(self, *words: str, err: StringIO | None = None) -> str: ...
 

@@ -59,7 +59,7 @@ def test_rules_depend_on_functions_or_scripts(run: Run, queue: FairQueue) -> Non
 def test_a_deployment_works_with_the_printed_rules(
     run: Run, queue: FairQueue, redis: Redis, settings: Settings, server: Server
 ) -> None:
-    """As the documentation has it: users, passwords, functions, and then a producer."""
+    """The steps are those of the documentation: users, passwords, functions, and then a producer."""
     for line in run("fairque_acl").splitlines():
         redis.execute_command(*line.split(), ">secret")
     redis.function_flush("SYNC")

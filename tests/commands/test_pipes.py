@@ -38,7 +38,7 @@ def ended(child: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]:
-    """How it ends when nobody reads what it prints."""
+    """Return how a command ends when nobody reads its output."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -1,4 +1,4 @@
-"""Ids, names and errors are somebody's text: none of them begins a line of its own or steers the terminal."""
+"""Ids, names and errors may contain any text: none of them begins a new line or controls the terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def first(queue: FairQueue) -> str:
 
 
 def lines(run: Run, *words: str) -> list[str]:
-    """What it prints, line by line as a terminal counts them."""
+    """Return the lines of the output as a terminal counts them."""
     found = run(*words).split("\n")
     assert all(map(str.isprintable, found)), [line for line in found if not line.isprintable()]
     assert not any(line.startswith("faked") for line in found)

@@ -164,7 +164,7 @@ def test_watch_overwrites_a_terminal_line_by_line(queue: FairQueue, server: Serv
             seen += os.read(ours, 4096)
         assert re.match(rf"\x1b\[H{TIME}\x1b\[K\r\nqueue 'default'", seen.decode())
         assert b"\x1b[2J" not in seen  # clearing the screen would flicker
-        assert seen.count(b"\n") <= 23  # of a terminal of 24 lines
+        assert seen.count(b"\n") <= 23  # the terminal has 24 lines
         assert interrupted(child) == (0, "")
     os.close(ours)
 
@@ -214,7 +214,7 @@ def test_the_list_of_names_is_sorted_and_limited(queue: FairQueue, run: Run, red
     assert [line.split()[0] for line in lines[1:]] == ["push", "1"]
     assert lines[-1] == "1 shown; there are more"
     seconds, _ = redis.time()
-    for key in redis.scan_iter("*stats:names:*"):  # as if it were recorded two hours ago
+    for key in redis.scan_iter("*stats:names:*"):  # pretend that these were recorded two hours ago
         redis.rename(key, key.decode().replace(str(seconds // 3600), str(seconds // 3600 - 2)))
     assert len(run("--names").splitlines()) == 1
     assert len(run("--names", "--since", "3h").splitlines()) == 3

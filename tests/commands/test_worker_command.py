@@ -24,7 +24,7 @@ Start = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """What a supervisor would be made with."""
+    """Return a function that parses a command line into the arguments of the `Supervisor`."""
     settings.FAIRQUE = {"REDIS": {"HOST": "nowhere"}, "QUEUES": {"mail": {}, "sms": {}}}
     made: dict[str, Any] = {}
     monkeypatch.setattr(fairque_worker, "Supervisor", lambda options, **more: made.update(more, options=options))

@@ -1,4 +1,4 @@
-"""Every test here begins without a configuration, and leaves none behind. Servers of other forms than one of its own."""
+"""Every test here begins without a configuration, and leaves none behind. Fixtures start clusters and sentinels."""
 
 from __future__ import annotations
 

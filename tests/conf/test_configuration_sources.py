@@ -95,7 +95,7 @@ class TestTheServer:
         settings = {"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p", "DB": 2}}
         redis = configure(settings, **{name: "redis://bob@i/3"}).redis
         assert (redis.endpoint, redis.username, redis.db) == (("i", 6379), "bob", 3)
-        assert redis.password is None  # it was for another server
+        assert redis.password is None  # the password was for another server
 
     def test_parts_of_an_address_replace_parts(self, configure: Configure) -> None:
         redis = configure({"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p"}}, FAIRQUE_REDIS__HOST="i").redis
@@ -173,7 +173,7 @@ SWITCHED: dict[str, tuple[str, object]] = {
 
 
 class TestTopLevel:
-    """What is no section stands at the top of every source."""
+    """Settings outside of any section stand at the top of every source."""
 
     def test_all_of_it_is_tried(self) -> None:
         assert {*SWITCHED, *SECTION_NAMES} == {*FairQueueConfig.model_fields}

@@ -73,7 +73,7 @@ def permit(admin: redis.Redis, *tokens: str) -> None:
 
 
 def disconnect(admin: redis.Redis) -> None:
-    """As a service does with connections whose token has expired."""
+    """Close the connections of the user, like a service whose tokens have expired."""
     admin.execute_command("CLIENT KILL", "USER", "shop")
 
 
@@ -81,7 +81,7 @@ def disconnect(admin: redis.Redis) -> None:
 def admin(make_server: MakeServer) -> Iterator[redis.Redis]:
     """The connection of an operator to a server that asks everyone else for a password."""
     with make_server().client() as client:
-        client.ping()  # it stays connected
+        client.ping()  # this connects before the password is set, and the connection stays
         permit(client, "first")
         yield client
         client.execute_command("ACL SETUSER", "default", "reset", "on", "nopass", "~*", "&*", "+@all")

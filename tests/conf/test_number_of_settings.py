@@ -1,4 +1,4 @@
-"""The number of settings may only fall, and the reference lists each by what it achieves."""
+"""The number of settings may only fall, and the reference lists each by its purpose."""
 
 from __future__ import annotations
 

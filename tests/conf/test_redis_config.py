@@ -122,7 +122,7 @@ class TestUrl:
         ({"sentinel": {"service": "s", "nodes": []}}, "sentinel.nodes: expected a list of sentinels"),
         ({"sentinel": {"service": "s", "nodes": ["h:x"]}}, 'sentinel.nodes.0.1: expected a sentinel, "host:port"'),
         ({"sentinel": {"nodes": ["h"], "servce": "s"}}, "sentinel.servce: unknown key; did you mean service?"),
-        # What contradicts itself
+        # Settings that contradict each other
         ({"url": "redis://h", "host": "i"}, "host: expected one way to name the server; got url and host"),
         (
             {"cache": "a", "host": "h"},

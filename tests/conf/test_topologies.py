@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 IS_NAMED = importlib.util.find_spec("redis.driver_info") is not None
-"""Older versions of redis-py can't be told who uses them."""
+"""Older versions of redis-py can't send the name of a library that uses them."""
 
 
 def is_named(clients: list[dict[str, str]]) -> bool:

@@ -103,7 +103,7 @@ class TestMistakes:
 def test_the_sweep_interval_by_its_earlier_name(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the first design's file, and of any other source; a later source wins whichever name it uses."""
+    """Old names are read in YAML files and in any other source; a later source wins, whichever name it uses."""
     path = tmp_path / "fairque.yaml"
     path.write_text("queue: {queue_cleanup_interval: 3600}\nqueues: {mail: {queue_cleanup_interval: 2}, web: {}}\n")
     config = FairQueueConfig.from_yaml(path)

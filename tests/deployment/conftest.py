@@ -41,7 +41,7 @@ print("\\n".join(task.task_id for task in tasks))
 
 @dataclass(frozen=True)
 class Version:
-    """A copy of the package, in which processes of its own run."""
+    """A copy of the package, with its own worker and producer processes."""
 
     root: Path
     server: Server
@@ -53,7 +53,7 @@ class Version:
         return self.start_worker("--processes", "1", *arguments, PYTHONPATH=str(self.root), **newer)
 
     def push(self, name: str, *args: object, amount: int = 1) -> list[str]:
-        """As the web processes of this version would; the tasks' ids."""
+        """Push tasks as web processes of this version do. Returns the tasks' ids."""
         done = subprocess.run(
             [sys.executable, "-c", _PUSH, name, str(amount), self.root.name, json.dumps(args)],
             cwd=self.root,

@@ -73,7 +73,7 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def words(command: list[str]) -> tuple[str, ...]:
-    """Of a command in exec form; what a shell is given is taken apart."""
+    """Return the words of a command in exec form; split the text that it passes to a shell."""
     if command[:1] == ["CMD"] or command[:1] == ["CMD-SHELL"]:
         command = command[1:]
     return tuple(part for word in command for part in (shlex.split(word) if " " in word else [word]))

@@ -1,4 +1,4 @@
-"""What docs/deployment/ has run exists, and its files agree with each other and with the defaults."""
+"""The files in docs/deployment/ run commands that exist, and agree with each other and with the defaults."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ AMOUNT, NAP = 150, 0.05
 
 
 def libraries(redis: Redis) -> int:
-    """How many versions of the commands the server has."""
+    """Count the versions of the function library on the server."""
     found: Any = redis.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "fairque_*")
     return len(found)
 

@@ -69,7 +69,7 @@ def test_kustomize_renders_each_resource_in_its_namespace() -> None:
 @pytest.mark.parametrize("path", files.UNITS, ids=lambda path: path.name)
 def test_units_can_be_loaded_and_give_away_little(path: Path, tmp_path: Path) -> None:
     installed = tmp_path / path.name
-    # What is started must be there for systemd to be content.
+    # systemd-analyze reports an error if the program of a unit does not exist.
     installed.write_text(re.sub(r"/srv/shop/venv/bin/\w+", "/bin/true", path.read_text()))
     assert run(str(systemd_analyze), "verify", "--man=no", str(installed)) == ""
     run(str(systemd_analyze), "security", "--offline=true", f"--threshold={EXPOSURE}", str(installed))

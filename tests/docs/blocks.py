@@ -81,5 +81,5 @@ def examples(page: Path, text: str | None = None) -> list[Example]:
 
 
 def name(page: Path) -> str:
-    """As pages are named in tests: `tutorial.md`, `guides/pipelines.md`, `README.md`."""
+    """Return a page's name in the tests: `tutorial.md`, `guides/pipelines.md`, `README.md`."""
     return page.relative_to(DOCS if DOCS in page.parents else ROOT).as_posix()

@@ -1,4 +1,4 @@
-"""What the examples of a page take for granted: names that are the reader's own, and what must be there before."""
+"""Prepare what the examples of a page need: names that the reader defines, and data that must exist before."""
 
 from __future__ import annotations
 

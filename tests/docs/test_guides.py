@@ -115,7 +115,7 @@ def project(queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatc
 
 
 def sent() -> dict[str, dict[str, int]]:
-    """How many tasks are in which state, by queue."""
+    """Return for each queue how many tasks are in each state."""
     return {name: states(name) for name in get_config().queues}
 
 
@@ -164,7 +164,7 @@ def test_the_examples_of_tasks_work_as_described(project: Project, rf: RequestFa
 def test_the_examples_of_pipelines_work_as_described(project: Project) -> None:
     names = project.read("pipelines.md")
     drain()
-    assert names["later"].state == "running"  # as of when it was read
+    assert names["later"].state == "running"  # the object keeps the state that it was read with
     assert get_queue().run(names["run_id"]).state == "finished"
     assert names["run"].results[-1].result() == len("eu" + "us" + "asia")
     assert names["counted"].results[-1].result() == "17 rows"

@@ -1,4 +1,4 @@
-"""What there is, is documented: settings, commands with their options, checks, signals, exceptions, public names."""
+"""The reference documents all settings, commands with their options, checks, signals, exceptions and public names."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestCommands:
 
 
 def silent(parser: ArgumentParser) -> Iterator[str]:
-    """What a parser and those of its actions say nothing of."""
+    """Return the arguments and actions without a help text, in a parser and in the parsers of its actions."""
     for action in commands.arguments(parser):
         if not action.help or len(action.help) < 5:
             yield "/".join(action.option_strings) or action.dest

@@ -59,7 +59,7 @@ PRIORITIES = {0: 15, 1: 5, 2: -5}
 
 
 class Search:
-    """What searchtools.js does with a query of words."""
+    """Search the index for words in the same way as searchtools.js."""
 
     def __init__(self, file: Path) -> None:
         text = file.read_text()

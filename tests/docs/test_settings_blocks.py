@@ -87,7 +87,7 @@ def in_any_order(value: Any) -> Any:
 
 
 def check(project: dict[str, Any], beginning: blocks.Example, additions: list[blocks.Example]) -> dict[str, Any]:
-    """Paste all of them, and compare with what each addition gives alone. Returns the names of the settings."""
+    """Paste all of them, and compare the settings with those of each addition alone. Returns the settings."""
     expected = {key: pasted(project, [beginning])[key] for key in ADDED_TO if key != "SILENCED_SYSTEM_CHECKS"}
     for example in additions:
         alone = pasted(project, [beginning, example])

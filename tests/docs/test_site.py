@@ -1,4 +1,4 @@
-"""What docs/conf.py and its extension make of pages, on small ones: CI builds the real ones with warnings as errors."""
+"""Tests of docs/conf.py and its extension with small pages: CI builds the real pages with warnings as errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Build = Callable[[dict[str, str]], tuple[str, Path]]
 
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("PYTHONDEVMODE", "PYTHONWARNINGS")}
-"""Without them Sphinx' own parts tell of what they will lose."""
+"""With the variables that are left out, Sphinx prints warnings about its own deprecated parts."""
 INDEX = "# Index\n\n```{toctree}\n:caption: Not written yet\n:glob:\n\nlater/*\n```\n\n```{toctree}\n:glob:\n\n*\n```\n"
 
 

@@ -23,7 +23,7 @@ from tests.docs.walkthrough import PATIENCE, Block, Walkthrough, blocks
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
-# What must come from the wheel, and what a new environment brings itself.
+# Files that must come from the wheel, and files that a new environment has itself.
 NOT_LENT = re.compile(
     r"^(?:_*editable_*.*|(?:django_)?fairque.*|pip.*|setuptools.*|.*\.pth|__pycache__)$", re.IGNORECASE
 )
@@ -122,7 +122,7 @@ def test_every_block_of_the_page_is_marked(page: str) -> None:
 
 
 class TestTheReader:
-    """Who finds nothing wrong with any page would be no use."""
+    """A reader that finds no mistake in any page would be useless."""
 
     def test_the_reader_of_the_tutorial_finds_output_that_is_missing(self) -> None:
         block = Block("shows", "", "1 of … tasks\nOK\n")

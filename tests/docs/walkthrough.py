@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BLOCK = re.compile(
     r"^<!-- (?P<what>[a-z ]+)(?:: (?P<path>\S+))? -->\n```\w*\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
 )
-PATIENCE = 60.0  # seconds: for what takes a moment on a machine that is idle
+PATIENCE = 60.0  # seconds; a machine that is idle needs only a moment
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Walkthrough:
             for block in found:
                 if block.what == "run at the end" and self._background:
                     self._run(block)
-        # What is told to stop by Ctrl-C, and by nothing else, ends well.
+        # A worker that only Ctrl-C stops exits without an error.
         assert statuses[:1] in ([], [0]), f"the worker ended with {statuses[0]}"
 
     def _do(self, block: Block) -> None:

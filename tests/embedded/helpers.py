@@ -1,4 +1,4 @@
-"""What the tests of the embedded server look at from outside: processes, the log, the lock."""
+"""The tests of the embedded server use these to examine its processes, its log and its lock from outside."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def kill(directory: Path) -> int:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """It has no command line some time before its last thread has gone, and its connections with that."""
+    """Return whether the last thread has ended, too: only then are the connections of a process closed."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
     except psutil.NoSuchProcess:
@@ -84,8 +84,8 @@ def _has_ended(process: psutil.Process) -> bool:
 
 @contextlib.contextmanager
 def closing_socket(path: str) -> Iterator[threading.Thread]:
-    """What a killed server leaves for a moment, whose connections may close before the socket on which it listens: one
-    can connect, to nobody. The thread ends once somebody has."""
+    """Make a socket like that of a killed server: its connections may close before the socket on which it listens, so a
+    client can still connect for a moment, but no server answers. The thread ends after the first connection."""
     Path(path).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

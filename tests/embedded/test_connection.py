@@ -171,7 +171,7 @@ class TestAsync:
 
 
 class TestWhileLoading:
-    """5,000 commands at 0.2 ms each; a new client would be told LOADING by the server itself."""
+    """The server loads 5,000 commands at 0.2 ms each; it would answer a new client with LOADING."""
 
     @pytest.fixture
     def loading(self, embedded: EmbeddedServer, make_embedded: MakeEmbedded, place: Path) -> Iterator[EmbeddedServer]:

@@ -29,8 +29,8 @@ WRITERS = 3
 KILLS = 12
 BUSY_DISK = "fsync is taking too long"
 
-# Writes until its standard input ends, then says how many writes were acknowledged, how many of them are missing, at
-# how many kills, and how many of the missing were not among the last before a kill.
+# The program writes until its standard input ends. Then it prints four counts: acknowledged writes, missing ones of
+# these, kills with missing writes, and missing writes that were not among the last before a kill.
 _WRITER = """
 import json, select, sys, redis
 from redis.backoff import NoBackoff
@@ -38,7 +38,7 @@ from redis.retry import Retry
 from django_fairque.embedded import connection_pool_kwargs
 
 directory, name, appendfsync = sys.argv[1:]
-kwargs = connection_pool_kwargs(directory, appendfsync=appendfsync)  # whoever starts it again starts it so
+kwargs = connection_pool_kwargs(directory, appendfsync=appendfsync)  # a restart uses the same policy
 pool = redis.ConnectionPool(retry=Retry(NoBackoff(), 0), protocol=2, **kwargs)
 # A pool replaces a connection that was closed between two writes without an error, so that this kill would not be counted.
 client = redis.Redis(connection_pool=pool, single_connection_client=True)
@@ -113,7 +113,7 @@ def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfs
     for acknowledged, lost, kills, holes in reports:
         assert acknowledged > KILLS * 20
         # Synced every second, the server may say yes before it writes for as long as a sync takes, which is a fraction of
-        # a millisecond in a second on an idle disk. What is lost then is the end of what it said yes to.
+        # a millisecond in a second on an idle disk. Only the last acknowledged writes are lost then.
         assert holes == 0
         assert kills <= (1 if appendfsync == "everysec" else 0)
         assert bool(lost) == bool(kills)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.embedded.conftest import MakeEmbedded
 
 
-# In a process of its own, because it forks: the starters are ready, and wait at a pipe for their signal.
+# The race runs in a separate process, because it forks: the starters are ready, and wait at a pipe for their signal.
 _RACE = """
 import json, os, sys
 from pathlib import Path

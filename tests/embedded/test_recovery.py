@@ -1,4 +1,4 @@
-"""What crashes, suspensions and careless hands leave behind."""
+"""The embedded server recovers from crashes, suspensions and deleted files."""
 
 from __future__ import annotations
 
@@ -277,11 +277,11 @@ def test_a_starter_that_hangs_is_named(embedded: EmbeddedServer, make_embedded: 
 
 def test_a_server_with_other_mounts_is_not_ended(embedded: EmbeddedServer) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
-        pytest.skip("this user can't give a process mounts of its own")
+        pytest.skip("this user can't give a process separate mounts")
     code = f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
     subprocess.run(["unshare", "--mount", sys.executable, "-c", code], cwd=ROOT, check=True)
     before = only_server_of(embedded.directory)
-    Path(embedded.socket).unlink()  # as if it had been made in a private /tmp
+    Path(embedded.socket).unlink()  # pretend that it was made in a private /tmp
     with pytest.raises(RedisConnectionError, match="runs in another container or with a private /tmp"):
         embedded.ensure()
     assert only_server_of(embedded.directory) == before

@@ -42,7 +42,7 @@ class TestRetire:
             f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"
         )
         subprocess.run([sys.executable, "-c", start], check=True, cwd=ROOT, timeout=60)
-        assert embedded.ensure()  # it runs: there is nothing to start
+        assert embedded.ensure()  # the server runs already, so this process starts none
 
 
 class TestStart:
@@ -215,7 +215,7 @@ class TestRefusals:
     def test_a_file_system_whose_locks_a_child_does_not_inherit_is_refused(
         self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(fcntl, "flock", fcntl.lockf)  # what a network file system makes of it
+        monkeypatch.setattr(fcntl, "flock", fcntl.lockf)  # network file systems implement flock in this way
         with pytest.raises(ConfigurationError, match="hands no lock to a child process"):
             embedded.ensure()
         assert servers_of(embedded.directory) == []

@@ -123,7 +123,7 @@ def test_users_of_other_shards_are_served_while_a_server_is_frozen(
             for _ in range(3):
                 ids = [living.push(noop(user)).task_id for user in here]
                 eventually(lambda ids=ids: all(living.get_task(task_id).state.is_ended for task_id in ids), 8)  # type: ignore[misc]
-            assert time.monotonic() - began < 10, "they waited for the server that is frozen"
+            assert time.monotonic() - began < 10, "the tasks waited for the frozen server"
             eventually(lambda: "queue default/1" in worker.log)
             assert worker.health()["status"] != "down"
         finally:

@@ -40,7 +40,7 @@ class Away:
 
     @property
     def url(self) -> str:
-        """Of another node."""
+        """Return the address of a node that stays up."""
         return f"redis://127.0.0.1:{self.alive}"
 
     def kill(self) -> None:

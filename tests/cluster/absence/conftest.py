@@ -24,7 +24,7 @@ def away(six: Six) -> Away:
 
 @pytest.fixture
 def open_queue(away: Away) -> Iterator[Callable[..., FairQueue]]:
-    """A queue on a client of its own, as another process has it."""
+    """Return a function that opens a queue with a separate client, like a queue in another process."""
     opened = []
 
     def open_queue(shards: int = SHARDS) -> FairQueue:
@@ -39,7 +39,7 @@ def open_queue(away: Away) -> Iterator[Callable[..., FairQueue]]:
 
 @pytest.fixture
 def patient_queue(away: Away) -> Iterator[FairQueue]:
-    """The same queue with the usual deadlines, for what is done while all nodes live: on a busy machine that takes longer."""
+    """The same queue with the usual deadlines, for calls while all nodes run: a busy machine needs more time."""
     with RedisConfig(url=away.url, cluster=True).create_redis_client() as client:
         yield FairQueue(client, config=QueueConfig(shards=SHARDS))
 

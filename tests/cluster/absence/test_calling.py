@@ -47,7 +47,7 @@ def test_chosen_ids_are_found_on_living_shards(queue: FairQueue, patient_queue: 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_calls_wait_only_once_for_a_missing_node(queue: FairQueue, away: Away, how: str) -> None:
-    """Not for each of its shards, nor for each figure: whoever looks again at once doesn't wait at all."""
+    """A call does not wait for each shard of the node, nor for each figure. A later call does not wait at all."""
     if how == "killed":
         away.kill()
         assert queue.get_stats().missing_shards == away.shards
@@ -82,7 +82,7 @@ def test_a_node_that_comes_back_is_used_again(queue: FairQueue, away: Away) -> N
 
 @pytest.mark.slow
 def test_a_replica_that_takes_over_is_used_without_a_retry(queue: FairQueue, away: Away) -> None:
-    """As on the admin's pages, which repeat nothing."""
+    """The admin's pages call the queue without retries, too."""
     hasty = queue.with_retry_timeout(0)
     assert hasty.get_stats().missing_shards == ()
     away.six.nodes[away.primary].kill()

@@ -1,4 +1,4 @@
-"""What is done to a whole queue while a node is away: it is done where it can be, and the rest is named."""
+"""A change of a whole queue while a node is away reaches the living shards, and the error names the other shards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHANGES: dict[str, Callable[[FairQueue], int]] = {
     "dead letters were given up": lambda queue: queue.dlq.discard_all(name="to give up"),
     "dead letters were forgotten": lambda queue: queue.dlq.cleanup(0),
 }
-"""What each says, in the order in which none takes from another. Every user has one of each."""
+"""Changes by the words of their errors, in an order in which none takes a task of another; a user has one of each."""
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_an_operator_s_change_reaches_living_shards_and_the_error_names_the_othe
         busy.repair()
     away.start()
     away.six.wait_whole()
-    for done, change in CHANGES.items():  # what waited all the time, and what was requeued before
+    for done, change in CHANGES.items():  # the shards that were away still have these tasks; others were requeued
         more = len(away.others) if done == "tasks were canceled" else 0
         assert change(patient_queue) == len(away.users) + more, done
     assert patient_queue.check_invariants() == []

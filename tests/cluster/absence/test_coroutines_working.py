@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow  # the test starts a cluster
-@pytest.mark.django_db(transaction=True)  # what a database connection of an earlier test would be asked for
+@pytest.mark.django_db(transaction=True)  # the worker may close a connection that an earlier test opened
 @pytest.mark.parametrize("how", ["killed", "hanging"])
 async def test_async_workers_serve_living_shards_first_and_missing_ones_later(
     queue: FairQueue, away: Away, settings: Settings, monkeypatch: pytest.MonkeyPatch, how: str

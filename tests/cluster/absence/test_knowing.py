@@ -1,4 +1,4 @@
-"""What is told while a node is away, and that it is not all."""
+"""Figures and lists while a node is away cover the living shards, and name the missing ones."""
 
 from __future__ import annotations
 

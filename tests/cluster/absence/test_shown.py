@@ -1,4 +1,4 @@
-"""What people see while a node is away."""
+"""Commands, metrics, probes and the admin show that a node is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node hangs: workers go on with what lies on the others as if it weren't there."""
+"""When a node hangs, workers go on with the tasks on the other nodes as if it did not exist."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_workers_serve_living_shards_as_before(six: Six, run_worker: RunWorker) 
             time.sleep(WINDOW)
             return queue.get_stats(0).states["finished"] - before
 
-        # As many as take two slots a minute and a half, however fast the machine is.
+        # Two slots need a minute and a half for these tasks, however fast the machine is.
         queue.push_batch([call(user, "nap_local", 0.005) for _ in range(6000) for user in here[::2]])
         idle = here[1::2]
         whole = served()
@@ -87,7 +87,7 @@ def test_workers_serve_living_shards_as_before(six: Six, run_worker: RunWorker) 
             eventually(lambda: bool(queue.get_stats(0).missing_shards))
             partly = max(served() for _ in range(2))
             print(f"tasks in {WINDOW:g} s: {whole} with all nodes, {partly} without one")  # noqa: T201
-            assert partly > 0.2 * whole, "whoever waited for the node at each round would do next to nothing"
+            assert partly > 0.2 * whole, "a worker that waits for the node at each round is much slower"
             began = time.monotonic()
             nap = queue.push(call(idle[1], "nap_local", LONG)).task_id
             later = queue.push(call(idle[2], "noop", execute_after=1.0)).task_id

@@ -1,4 +1,4 @@
-"""What a queue holds when its package is upgraded, and whether it is all there afterwards. Uses only names that stay."""
+"""Fill a queue before an upgrade of the package, and compare it afterwards. Both versions have all names used here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django_fairque import TaskState, get_queue
 from .tasks import bake, burn, cool, deliver
 
 NOTES = Path(__file__).parent.parent / "notes.json"
-"""Ids of tasks by what is to become of them."""
+"""The file with the ids of tasks, by the states that they should reach."""
 
 
 def fill() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What a project does with the package: send, look, steer. Prints what came of it when a worker has run."""
+"""Use the package like a project: enqueue tasks, read the queue, change settings; print results after a worker ran."""
 
 from __future__ import annotations
 
