@@ -43,7 +43,7 @@ def pytest_configure() -> None:
     asyncio.set_event_loop(None)
     open_connections.watch()
     os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, not of the runs that tests start
-    # These are ignored by what a shell starts in the background or with nohup, and by every process that a test starts then.
+    # A process that a shell starts in the background or with nohup ignores these signals; its child processes do, too.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -98,7 +98,7 @@ def redis(server: Server) -> Iterator[Redis]:
 
 
 def _end_waits(client: Redis) -> None:
-    """Of workers of tests before: whatever came would be passed on by them, at the machine's time and not at the test's."""
+    """End the waits of earlier tests' workers: they would start new tasks at the machine's time, not at the test's."""
     waiting = [connection["id"] for connection in client.client_list() if "b" in connection["flags"]]
     for client_id in waiting:
         client.client_unblock(int(client_id))

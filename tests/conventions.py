@@ -1,4 +1,4 @@
-"""Measures of structure, as functions from the package's source to what they find.
+"""Measures of structure. Each function examines the package's source and returns its findings.
 
 `test_conventions.py` compares the results with limits that may only fall.
 """
@@ -110,7 +110,7 @@ def _reachable_from(module: str, graph: dict[str, set[str]]) -> set[str]:
 
 
 def modules_per_folder() -> dict[str, int]:
-    """How many modules lie directly in each folder of the package, without ``__init__.py``."""
+    """Count the modules that lie directly in each folder of the package, without ``__init__.py``."""
     files = (file for file in PACKAGE.rglob("*.py") if file.name != "__init__.py" and "migrations" not in file.parts)
     return dict(Counter(file.parent.relative_to(PACKAGE.parent).as_posix() for file in files))
 
@@ -207,7 +207,7 @@ def _identifiers(tree: ast.Module) -> Iterator[str]:
 
 
 def banned_phrases(folder: Path) -> Counter[str]:
-    """How often each of `BANNED_PHRASES` is in the texts and comments below a folder. Of translations the originals count.
+    """Count each of `BANNED_PHRASES` in the texts and comments below a folder; in translations only the originals.
     The pages at the root belong to the documentation.
     """
     root_pages = [DOCS.parent / name for name in ROOT_PAGES] if folder == DOCS else []
@@ -216,7 +216,7 @@ def banned_phrases(folder: Path) -> Counter[str]:
 
 
 def banned_phrases_in(file: Path) -> Counter[str]:
-    """How often each of `BANNED_PHRASES` is in a file. Spaces and line breaks are the same."""
+    """Count each of `BANNED_PHRASES` in a file. Spaces and line breaks are the same."""
     text = " ".join(file.read_text().lower().split())
     return +Counter({phrase: len(re.findall(rf"\b{phrase}\b", text)) for phrase in BANNED_PHRASES})
 

@@ -24,7 +24,7 @@ OUTSIDE = {
 
 
 def counted(redis: Redis, call: Callable[[], Any]) -> dict[str, dict[str, Any]]:
-    """What the server says of each command that ran during ``call``."""
+    """Return the server's statistics of each command that ran during ``call``."""
     redis.config_resetstat()
     call()
     return {name.removeprefix("cmdstat_"): stat for name, stat in redis.info("commandstats").items()}

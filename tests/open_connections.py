@@ -36,7 +36,7 @@ def watch() -> None:
 
 
 def left_open() -> list[str]:
-    """The connections whose event loop has ended, each with the test that opened it; each is told of once."""
+    """Return the connections whose event loop has ended, each with the test that opened it, and each only once."""
     found = [connection for connection in list(_opened) if _is_left_open(connection)]
     for connection in found:
         _opened.discard(connection)

@@ -24,7 +24,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """As a compiled catalogue has it."""
+        """The key of the message in a compiled catalogue."""
         return self.id if self.context is None else f"{self.context}\x04{self.id}"
 
 

@@ -28,7 +28,7 @@ MODULES = {
     "django_fairque.testing": "FairqueTestMixin capture_tasks run_tasks assert_enqueued assert_fair eager",
     "django_fairque.testing.plugin": "fairque fairque_run fairque_server",
 }
-"""What is imported from a module."""
+"""Names that can be imported from a module."""
 
 CLASSES = {
     "django_fairque.FairQueue": QUEUE,
@@ -67,7 +67,7 @@ CLASSES = {
         result_ttl failed_ttl sla starvation
     """,
 }
-"""What there is of a class: methods, and the fields of what it holds."""
+"""The members of a class: methods and fields."""
 
 
 def names(text: str) -> list[str]:

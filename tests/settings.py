@@ -12,7 +12,7 @@ INSTALLED_APPS = [*INSTALLED_APPS, "tests.shop"]
 DATABASES = {**DATABASES, "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 # The default hasher takes a third of a second for each user that a test makes or logs in.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# A transaction of a test must not depend on what testproject happens to choose.
+# A transaction of a test must not depend on the settings of testproject.
 FAIRQUE = {}
 if "TEST_DATABASE_ENGINE" in os.environ:  # tests/tools/postgres.py sets this variable
     DATABASES["default"] = {"ENGINE": os.environ["TEST_DATABASE_ENGINE"], "NAME": "fairque"}

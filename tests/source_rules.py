@@ -1,4 +1,4 @@
-"""The rules that keep the package readable, as functions from a source tree to a list of what breaks them.
+"""The rules that keep the package readable. Each function returns the violations in a source tree.
 
 Each answer is a list of sentences, `"file:line: what is wrong"`, empty when all is well.
 """

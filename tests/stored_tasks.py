@@ -28,5 +28,5 @@ def stored_record(redis: Any, task_id: str) -> dict[bytes, bytes]:
 
 
 def remove_task(redis: Any, task_id: str) -> None:
-    """As if there had been no such task, but for what names it."""
+    """Delete a task's record and payload; other keys still name the task."""
     redis.delete(f"{PREFIX}task:{task_id}", f"{PREFIX}payload:{task_id}")

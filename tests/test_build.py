@@ -169,7 +169,7 @@ def test_interpreters_that_no_part_runs_on_stop_no_hosted_build() -> None:
     versions = {version.rstrip("t") for version in job["strategy"]["matrix"]["python"]}
     tested = set(re.findall(r"^ *test_on_python (\d+\.\d+)", RUN.read_text(), re.MULTILINE))
     assert versions
-    assert not versions & tested, "it is verified now: take it out, and name it in pyproject.toml"
+    assert not versions & tested, "this version is verified now: take it out, and name it in pyproject.toml"
 
 
 def test_hooks_of_pre_commit_run_what_the_check_runs() -> None:

@@ -51,8 +51,8 @@ ENQUEUE = {"files": 18, "functions": 66, "depth": 11}
 POP = {"files": 8, "functions": 31, "depth": 8}
 RUN = {"files": 9, "functions": 37, "depth": 9}
 FINISH = {"files": 10, "functions": 37, "depth": 8}
-"""Of the package, in the calling thread, the second time; ten per cent more are allowed. Python before 3.12 counts a
-comprehension as a function."""
+"""Limits of a second call: only code of the package in the calling thread counts. Ten per cent more are allowed. Python
+before 3.12 counts a comprehension as a function."""
 
 
 def hold(found: int, limit: int, what: str) -> None:

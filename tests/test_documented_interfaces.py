@@ -40,17 +40,17 @@ PARTS = {
 COMMON_PARAMETERS = {"now"}
 """Documented once, in the docstrings of `FairQueue` and of its parts."""
 RETURN = re.compile(r"\b(Returns?|Yields?|Whether)\b|\b(A|The) (decorator|context manager)\b")
-"""How a docstring states what is returned."""
+"""Phrases with which a docstring describes the returned value."""
 DEFAULT = re.compile(r"\bdefaults?\b|\bNone\b|\bif given\b|\bif False\b")
-"""How it states what is used if an argument is left out."""
+"""Phrases with which it describes the default of an argument."""
 UNIT = re.compile(
     r"\bseconds?\b|\bminutes\b|\bUnix times?\b|\btimedelta\b|\bnumbers?\b|\bweights?\b|monotonic|\bplace\b"
 )
-"""How it states the unit of a number that may have a fraction."""
+"""Phrases with which it states the unit of a number that may have a fraction."""
 REFERENCE = re.compile(
     r"\b(those|that|as|described|explain\w*|are|error is)\b[^.]* (of|by|in|there|does)\b[^.]*`", re.IGNORECASE
 )
-"""How it refers to another docstring."""
+"""Phrases with which it refers to another docstring."""
 NO_RETURN = re.compile(r"^(None|Never|NoReturn|Self)?$")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 READS = {"user_stats"}
@@ -59,7 +59,7 @@ HEADERS = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Yields|Raises):\s*
 
 
 class Documented(NamedTuple):
-    """A public name with what was found of it in the source."""
+    """A public name with its definition in the source."""
 
     module: str
     path: str

@@ -1,4 +1,4 @@
-"""What the tests' own check of connections that were left open takes for one."""
+"""The tests' own check recognizes connections that were left open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user installs is complete and holds nothing else."""
+"""The package that a user installs is complete and contains nothing else."""
 
 from __future__ import annotations
 

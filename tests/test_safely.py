@@ -65,7 +65,7 @@ def test_the_message_may_be_text_of_a_class_that_raises() -> None:
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What a handler of the logger ``guarded`` writes."""
+    """The output of a handler of the logger ``guarded``."""
     logger, stream = logging.getLogger("guarded"), io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(funcName)s %(message)s"))

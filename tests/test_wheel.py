@@ -1,4 +1,4 @@
-"""What is built works by itself: in another project, without this checkout.
+"""The built wheel works in another project, without this checkout.
 
 The wheel is laid beside a project of somebody else (`tests/consumer`), with the dependencies that are installed here. With
 `FAIRQUE_TEST_WHEEL_PYTHON`, the path of an interpreter, the wheel that is installed there is used as it is.
@@ -37,7 +37,7 @@ WRONG = {
     "from django_fairque import Worker; Worker(3)": "arg-type",
     "from django_fairque import nothing": "attr-defined",
 }
-"""What a type checker is to find, and how mypy calls it."""
+"""Mistakes that a type checker must find, with mypy's error codes."""
 LOOKS = """
 import django; django.setup()
 import django_fairque, json
@@ -81,13 +81,13 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, as whoever has no wheel does."""
+    """Build the wheel from the source distribution, like an installer that finds no wheel."""
     return build(sdist, tmp_path_factory.mktemp("wheel"), "wheel")
 
 
 @pytest.fixture(scope="module")
 def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of processes that find the wheel and nothing of this checkout."""
+    """Return the environment of processes that find the wheel and nothing of this checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAIRQUE_", "DJANGO_", "PYTHON"))}
     kept["DJANGO_SETTINGS_MODULE"] = "bakery.settings"
     if PYTHON_VARIABLE not in os.environ:

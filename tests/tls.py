@@ -36,7 +36,7 @@ class Authority:
         self._ca.cert_pem.write_to_path(self.file)
 
     def issue(self, host: str = "localhost", *, expired: bool = False) -> ssl.SSLContext:
-        """What a server needs to pose as ``host``."""
+        """Return the TLS context of a server that pretends to be ``host``."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._issue(host, expired=expired).configure_cert(context)
         return context

@@ -1,4 +1,4 @@
-"""Servers of other forms than one of its own: what it takes to start a real cluster."""
+"""Start real clusters, replicas and sentinels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 60.0
 SERVICE = "main"
-"""What sentinels call the primary."""
+"""The name that sentinels give to the primary."""
 
 
 def free_port() -> int:

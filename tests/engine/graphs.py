@@ -1,4 +1,4 @@
-"""What tests of dependencies are written in: tasks by name, states in a line, leases by name."""
+"""Helpers of tests of dependencies: tasks by name, states in a line, leases by name."""
 
 from __future__ import annotations
 

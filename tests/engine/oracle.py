@@ -1,4 +1,4 @@
-"""What a queue should hold, in plain Python: states, leases, retries, dependencies. No fairness, no order."""
+"""A model of a queue in plain Python: states, leases, retries, dependencies. It has no fairness and no order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Oracle:
         return self.clock
 
     def catch_up(self, now: float) -> None:
-        """What time alone has done: due tasks are ready, ended leases are taken back."""
+        """Apply the changes that time alone causes: due tasks become ready, ended leases are taken back."""
         for task in list(self.tasks.values()):
             if task.state == "scheduled" and task.due <= now:
                 task.state = "queued"
@@ -117,7 +117,7 @@ class Oracle:
         task.deliveries -= 1
 
     def crash(self, task: Known, now: float, *, ended: bool = False) -> None:
-        """It was handed out and came to no outcome: its process died, or its lease ``ended``."""
+        """Take back a task that was leased and got no outcome: its process died, or its lease ``ended``."""
         is_first_crash = not (ended or task.is_suspect)
         task.is_suspect = task.is_suspect or is_first_crash
         pause = min(4, 0.5 * 2 ** (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)

@@ -14,7 +14,7 @@ class Stretch:
     """A time in which two users have work all along."""
 
     served: tuple[int, int]
-    """How many tasks of each had started when it began."""
+    """The numbers of tasks of both users that had started when the stretch began."""
     since_served: Stretch | None = None
     """The part of it that began when both had been served."""
     least: float = math.inf
@@ -27,7 +27,7 @@ class Stretch:
 
 
 class Shares:
-    """What each user of these has been served, divided by its weight: worker time (seconds), or tasks."""
+    """The service that each of these users got, divided by its weight: worker time (seconds), or tasks."""
 
     def __init__(self, weights: Mapping[str, float], by: str) -> None:
         self.weights, self.by = weights, by
@@ -59,7 +59,7 @@ class Shares:
         self._ended[user] += now - begun if self.by == "time" else 1
 
     def release(self, user: str, begun: float) -> None:
-        """It was given back and costs nothing; from here on everybody is looked at anew."""
+        """Record that a task was given back, which costs nothing. The comparison of all users starts anew."""
         self._running[user].remove(begun)
         self.ready[user] += 1
         self._stretches.clear()

@@ -1,4 +1,4 @@
-"""Some slots, users with work for them, and an account of what they got: driven at random, step by step."""
+"""A simulation of slots and users with work, in random steps. It records the service of each user."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ class World:
         self.queue.settle([Outcome.finish(ended.lease, took=self.now - ended.begun)], now=self.now)
 
     def bound(self, one: str, other: str) -> float:
-        """How far apart these may get: by tasks one of each. By time the longest of each on every slot, and as much as a guess
-        can be wrong meanwhile: the longest of anybody on every slot.
+        """Return how far apart these may get. Charged by tasks, it is one task of each. Charged by time, it is the
+        longest task of each on every slot, and the error of a guess: the longest task of any user on every slot.
         """
         if self.shares.by == "tasks":
             return sum(1 / self.weights[user] for user in (one, other)) + 1e-9
@@ -133,8 +133,8 @@ class World:
         return longest[one] + longest[other] + max(longest.values())
 
     def wait_of_newcomers(self) -> float:
-        """How far behind the others a user may begin: each newcomer that waits comes after the earlier ones by the time of a
-        task over the weights of all that have work (docs/contributing/decisions/0032-newcomers-move-the-virtual-time.md).
+        """Return how far behind the others a user may begin. Each newcomer follows the earlier ones by a task's time
+        over the weights of all with work (docs/contributing/decisions/0032-newcomers-move-the-virtual-time.md).
         """
         task = 1 if self.shares.by == "tasks" else max(max(lengths) for lengths in self.lengths.values())
         totals = list(accumulate(sorted(self.weights.values())))
@@ -145,7 +145,7 @@ class World:
         return [pair for pair in self.shares.apart_at_first if user not in pair]
 
     def worst(self, pairs: Sequence[tuple[str, str]] | None = None, ahead: float = 0.0) -> float:
-        """The furthest apart that any two of these got, as a multiple of what they may and ``ahead``."""
+        """Return the largest distance between any two of these, as a multiple of their bound plus ``ahead``."""
         found = []
         for apart, more in ((self.shares.apart, ahead), (self.shares.apart_at_first, ahead + self.wait_of_newcomers())):
             chosen = apart if pairs is None else [pair for pair in pairs if pair in apart]

@@ -61,7 +61,7 @@ def never_renewed(queue: FairQueue, times: int = 1) -> None:
 
 
 def put_off(queue: FairQueue) -> None:
-    """What it waited for is done, and its own time lies ahead."""
+    """Finish the task that it waits for, while its own time lies ahead."""
     queue.cancel("it", now=NOW)
     queue.push(task(task_id="it", depends_on=["blocker"], execute_after=NOW + 60), now=NOW)
     queue.finish(pop(queue), now=NOW)

@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
         self.organization_caps: dict[str, int] = {}
         self.organization_paused: dict[str, float] = {}
         self.now = NOW
-        """What the server's clock says."""
+        """The time of the server's clock."""
 
     @property
     def time(self) -> float:
@@ -110,7 +110,7 @@ class Histories(RuleBasedStateMachine):
         self.settle_down()
 
     def servable(self) -> dict[str, int]:
-        """How many tasks of each user could be leased now, one after the other."""
+        """Return how many tasks of each user could be leased now, one after the other."""
         room = {}
         for user in ("a", "b", "*"):
             ready = sum(known.state == "queued" and known.user == user for known in self.tasks.values())
@@ -119,7 +119,7 @@ class Histories(RuleBasedStateMachine):
         return room
 
     def startable(self, room: dict[str, int]) -> int:
-        """How many of these together: what an organization may run more of bounds its members."""
+        """Return how many of these could be leased in all: the free room of an organization bounds its members."""
         total = 0
         for organization in {self.organization.get(user, "") for user in room}:
             mine = sum(number for user, number in room.items() if self.organization.get(user, "") == organization)
@@ -243,7 +243,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(by=st.sampled_from([1, 30, 60, 61, 90, 3600]))
     def set_clock_back(self, by: float) -> None:
-        """Who is served next is no matter of that clock."""
+        """The order of users does not depend on the clock."""
         self.settle_down()  # a call that changes nothing does not say what time it is
         before = self.places()
         self.now -= by

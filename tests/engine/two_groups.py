@@ -21,7 +21,7 @@ ROUNDING = 1.00001
 
 
 class Tag(NamedTuple):
-    """Equal values go by who began there first: each who begins stands a step behind the one before."""
+    """A user's place in the order. Of users that begin at the same value, each stands a step behind the one before."""
 
     value: float
     order: int
@@ -43,7 +43,7 @@ class User:
     """The cost that its tag holds for running tasks."""
     expected: float = 0.0
     started_sum: float = 0.0
-    """Of the times when its running tasks started."""
+    """The sum of the start times of its running tasks."""
     mean: float = 0.0
 
 
@@ -130,7 +130,7 @@ class TwoGroups:
         return SECOND if self._by_tasks else math.floor(user.mean or self._mean or FIRST_COST)
 
     def _elapsed(self, user: User, now: float) -> float:
-        """How much of their charges the running tasks have used."""
+        """Return how much of their charges the running tasks have used."""
         return user.expected if self._by_tasks else user.running * now - user.started_sum
 
     def _move_up(self, tag: Tag) -> None:

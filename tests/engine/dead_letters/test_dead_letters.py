@@ -1,4 +1,4 @@
-"""Dead letters: found by what they are and what they died of, requeued and given up one by one or all that match."""
+"""Dead letters are found by their fields and errors, and are requeued or discarded one by one or all that match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between shards: whoever carries them may die between any two commands, and may carry twice."""
+"""Messages between shards: their carrier may die between any two commands, and may carry a message twice."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def outboxes(redis: Redis) -> int:
 
 @pytest.fixture
 def queue(redis: Redis) -> FairQueue:
-    """What is left for others; it knows the functions."""
+    """Return an empty queue, on a server that already has the functions."""
     made = FairQueue(redis, config=CONFIG)
     work(made)
     fail(made)

@@ -137,7 +137,7 @@ class TestFind:
     def test_a_search_returns_payloads_up_to_a_size(self, queue: FairQueue, redis: Redis) -> None:
         for task_id, payload in (("small", {"a": 1}), ("large", "x" * 100), ("broken", 1)):
             queue.push(task("u", payload=payload, task_id=task_id), now=NOW)
-        for task_id in ("gone", "wrong"):  # of a priority whose tasks have records from the start
+        for task_id in ("gone", "wrong"):  # tasks of this priority have records from the start
             queue.push(task("u", priority=6, payload=1, task_id=task_id), now=NOW)
         replace_payload(redis, "broken", b"{")
         redis.delete("fq:{default:0}:payload:gone", "fq:{default:0}:payload:wrong")

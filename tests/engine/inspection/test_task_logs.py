@@ -33,7 +33,7 @@ def test_recorded_log_lines_replace_earlier_ones_of_the_attempt(queue: FairQueue
     queue.logs.record(lease, [line("one"), line("two")], 7, now=NOW)
     assert queue.logs.of_task("t") == [AttemptLog("w", 1, 7, (line("one"), line("two")))]
     queue.finish(lease, now=NOW)
-    assert texts(queue) == [["one", "two"]], "as long as the task is kept"
+    assert texts(queue) == [["one", "two"]], "the log stays while the task is kept"
     assert queue.logs.of_task("unknown") == []
 
 

@@ -1,4 +1,4 @@
-"""What workers report about their slots: bounded whatever names contain, and harmless whatever a record contains."""
+"""Reports of workers about their slots have a bounded size for any names; any content of a record is harmless."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_users_with_tasks_are_at_most_one_task_apart(redis: Redis, shards: int, 
         if first[one] > first[other]:
             continue
         waited_for = order[max(came[other], first[one] + 1) : first[other]].count(one)
-        most = waited_for + (1 if shards == 1 else 2)  # of several shards: a turn of each
+        most = waited_for + (1 if shards == 1 else 2)  # with several shards: a turn on each
         ahead = 0
         for user in order[first[other] :]:
             ahead += (user == one) - (user == other)

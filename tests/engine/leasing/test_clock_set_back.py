@@ -132,7 +132,7 @@ def test_the_pause_before_a_retry_does_not_grow_when_the_clock_is_set_back(queue
     assert queue.get_task(task_id).execute_after == pytest.approx(NOW + 15)
     assert queue.sweep(now=NOW + 14).due == 0
     assert queue.sweep(now=NOW + 16).due == 1
-    assert queue.sweep(now=AHEAD + 29).due == 0, "what was asked for that moment"
+    assert queue.sweep(now=AHEAD + 29).due == 0, "a task with a fixed time keeps that time"
 
 
 def test_the_delay_of_a_task_does_not_grow_when_the_clock_is_set_back(queue: FairQueue) -> None:

@@ -131,7 +131,7 @@ def test_a_worker_that_died_before_is_no_clock_step(queue: FairQueue) -> None:
 
 
 def test_workers_that_died_at_once_delay_their_tasks_by_a_lease_at_most(queue: FairQueue) -> None:
-    """That can't be told from a step of the clock."""
+    """The queue can't distinguish such deaths from a step of the clock."""
     worked(queue, time.time() - 60)
     now = queue.sweep().now
     assert queue.sweep(now=now + LEASE + 1).reaped == 1

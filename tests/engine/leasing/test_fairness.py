@@ -45,7 +45,7 @@ def test_users_with_a_backlog_never_differ_by_more_than_one_task(queue: FairQueu
 
 
 def test_users_whose_tasks_have_all_expired_leave_a_batch_to_the_others(queue: FairQueue) -> None:
-    """They are read with the first page of the ring and yield nothing: who stands beyond it is not to be passed over."""
+    """They fill the first page of the ring and yield no task: users beyond that page must not be passed over."""
     for number in range(109):  # a sweep takes 100 of them
         queue.push(task(f"expired{number}", expires_at=NOW + 10), now=NOW)
     for user in "bc":
@@ -258,7 +258,7 @@ def test_a_user_id_may_contain_any_characters(queue: FairQueue, user: str) -> No
 
 @pytest.mark.parametrize("everyone", [["*"], ("*",), {"*"}, "*"])
 def test_a_list_with_a_star_serves_all_users(queue: FairQueue, everyone: Any) -> None:
-    """As in settings, where ``["*"]`` is everyone; also if a user is called "*"."""
+    """A list with "*" means all users, like ``["*"]`` in settings; also if a user is called "*"."""
     for user in ("free", "paid", "*"):
         push_many(queue, user, 2)
     assert served(queue.pop_batch(2, "w", ["paid"], everyone, now=NOW)) == ["paid", "paid"]

@@ -11,7 +11,7 @@ from tests.engine.sharing import World
 
 STEPS = 300
 A_QUARTER = 0.25
-"""Of a task: what a list has given is taken off in such steps."""
+"""Part of a task: service through a list is deducted in steps of this size."""
 seeds = given(seed=st.integers(0, 2**32))
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 runs = settings(quietly, max_examples=3)

@@ -24,7 +24,7 @@ by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
 
 
 class Stream:
-    """Slots that are always busy, users who always have work, and newcomers with one task each; an account of who started.
+    """Slots that are always busy, users who always have work, and newcomers with one task each. It records all starts.
 
     Newcomers come at ``load`` times the capacity. With ``lengths`` of more than one value tasks take one of these, at random.
     """
@@ -45,7 +45,7 @@ class Stream:
         self.now, self.due, self.order = NOW, 0.0, itertools.count()
         self.starts: list[str] = []
         self.came: dict[str, int] = {}
-        """How many tasks had started when each newcomer came."""
+        """For each newcomer the number of tasks that had started when it came."""
         self.active: list[float] = []
         """The sum of the weights of the users with work at each start, or when newcomers came just before it."""
         self.took: list[float] = []
@@ -198,7 +198,7 @@ def test_newcomers_who_leave_unserved_delay_no_other_user(queue: FairQueue) -> N
 
 
 def test_a_list_of_users_does_not_count_newcomers(queue: FairQueue) -> None:
-    """What a list serves costs nobody a turn, newcomers neither."""
+    """Service through a list costs no other user a turn, also if it serves newcomers."""
     for user in ("a", "b"):
         queue.push_batch([task(user) for _ in range(20)], now=NOW)
     assert len(queue.pop_batch(10, "w", now=NOW)) == 10

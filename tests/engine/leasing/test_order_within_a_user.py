@@ -1,4 +1,4 @@
-"""Order inside one user: critical first, then by what waiting has earned."""
+"""Order inside one user: critical tasks come first, then priority and waiting time decide."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_user_s_tasks_follow_the_model(redis: Redis, queue: FairQueue, steps: 
 
 
 class TestComingBack:
-    """What was handed out and comes back stands where it stood, whoever comes back first."""
+    """A task that was leased and comes back has its earlier place again, in whichever order tasks come back."""
 
     @staticmethod
     def _rest(queue: FairQueue, now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is said of a lease when its task has run: counted once, answered again as the first time, stale if it is another's."""
+"""An outcome of a lease is counted once, gets the same answer when repeated, and is stale if another took the lease."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_second_outcome_of_a_lease_is_stale_unless_it_equals_the_first(
     before = everything(redis)
     (status,) = queue.settle([KINDS[second](lease)], now=NOW).statuses
     is_same = KINDS[second](lease).kind == KINDS[first](lease).kind
-    assert status == (ANSWERS[first] if is_same else "stale"), "what was done, whatever was asked"
+    assert status == (ANSWERS[first] if is_same else "stale"), "a repetition gets the first answer"
     assert everything(redis) == before
 
 

@@ -92,7 +92,7 @@ def test_tasks_of_alternating_length_gain_no_advantage(queue: FairQueue) -> None
 
 
 def test_short_tasks_that_become_long_get_one_large_turn_and_then_single_tasks(queue: FairQueue) -> None:
-    """What a user gains by it once, it pays for: the others catch up before it has another turn."""
+    """The user pays for the single advantage: the others catch up before it has another turn."""
     for user in ("honest", "sudden"):
         run(queue, user, *[SHORT] * 30)
         push_many(queue, user, 2000)

@@ -169,7 +169,7 @@ def test_alerts_are_returned_once_except_to_a_repeated_call(queue: FairQueue, re
 
 
 class TestDeaths:
-    """Of a task whose end no worker reports, somebody must hear: each is told once, with the reason."""
+    """A task whose end no worker reports raises an alert once, with the reason."""
 
     def test_an_expired_task_in_any_state_raises_an_alert(self, queue: FairQueue) -> None:
         late: dict[str, Any] = {"expires_at": NOW + 20}

@@ -1,4 +1,4 @@
-"""What must not carry the virtual time away (docs/contributing/decisions/0026-the-virtual-time-is-what-was-reached.md)."""
+"""No user moves the virtual time too far (docs/contributing/decisions/0026-the-virtual-time-is-what-was-reached.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.conftest import NOW, MakeQueue, pop, task
 
 
 def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:
-    """How many tasks of 0.1 s each user got on 16 slots."""
+    """Return how many tasks of 0.1 s each user got on 16 slots."""
     got: dict[str, int] = {}
     for _ in range(rounds):
         leases = queue.pop_batch(16, "w", now=now)

@@ -44,7 +44,7 @@ NAME = "test-wait"
 
 @pytest.fixture
 def named(server: Server, redis: Redis) -> Iterator[FairQueue]:
-    """As `known`, with a client of its own, whose connections can be told from others'."""
+    """A queue like `known`, with a separate client, whose connections have a name."""
     with server.client(client_name=NAME) as client:
         queue = FairQueue(client)
         queue.heartbeat("w", {}, now=NOW)
@@ -60,7 +60,7 @@ def kill_the_one_that_waits(redis: Redis) -> None:
             if (connection["name"], connection["cmd"]) == (NAME, "bzpopmin")
         ]
 
-    wait_for(lambda: len(waiting()) == 1)  # what was sent is read a little later
+    wait_for(lambda: len(waiting()) == 1)  # the server reads the command a little later
     (client,) = waiting()
     redis.client_kill_filter(_id=client)
 
@@ -92,7 +92,7 @@ def test_a_wait_without_a_requested_fetch_returns_no_leases(known: FairQueue) ->
     wait = PrefetchingWait(known, 30.0)
     known.push(task(), now=NOW)
     assert wait.end() == (True, None)
-    assert not wait.send_fetch(FETCH), "it is over"
+    assert not wait.send_fetch(FETCH), "the wait has ended"
     assert PrefetchingWait(known, 0.001).end() == (False, None)
 
 
@@ -140,7 +140,7 @@ def test_a_broken_connection_ends_only_the_wait(named: FairQueue, redis: Redis) 
 
     wait = PrefetchingWait(named, 30.0)
     kill_the_one_that_waits(redis)
-    assert wait.send_fetch(FETCH), "that it is gone is seen by who reads"
+    assert wait.send_fetch(FETCH), "only reading shows that the connection is gone"
     named.push(task(task_id="again"), now=NOW)
     _, settled = wait.end()
     assert settled is not None
@@ -149,7 +149,7 @@ def test_a_broken_connection_ends_only_the_wait(named: FairQueue, redis: Redis) 
     wait = PrefetchingWait(named, 0.5)
     kill_the_one_that_waits(redis)
     named.push(task(), now=NOW)
-    assert wait.end() == (True, None), "it waits again"
+    assert wait.end() == (True, None), "the wait starts again"
 
 
 def test_a_lost_reply_of_a_wait_is_requested_again(known: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_fetch_left_on_an_abandoned_connection_leases_nothing(named: FairQueue
     redis.delete(named._shards.home.keys("wake"))  # that connection took the marker
     assert redis.execute_command(*command)[6:] == []
     assert named.get_task("t").state is TaskState.QUEUED
-    assert named.wait_for_work(0.001), "others hear of what it was not handed"
+    assert named.wait_for_work(0.001), "another wait is woken for the task"
 
 
 def test_functions_lost_during_a_wait_are_loaded_again(redis: Redis) -> None:
@@ -209,12 +209,12 @@ def test_a_server_that_refuses_waits_is_an_error_and_keeps_no_task(server: Serve
         queue.push(task(task_id="t"), now=NOW)
         _, settled = wait_with_fetch(queue).end()
         assert settled is not None
-        assert ids_of(settled.leases) == ["t"], "what came is not thrown away for that"
+        assert ids_of(settled.leases) == ["t"], "the leased task is returned in spite of the error"
     redis.acl_deluser("deaf")
 
 
 def test_clients_with_their_own_commands_wait_for_work_as_before(redis: Redis, server: Server) -> None:
-    """A client with commands of its own (a tracer's) is called as it wishes to be."""
+    """A client that overrides methods, like a tracer's, is called through its own methods."""
 
     class Traced(redis_py.Redis):
         pass
@@ -229,7 +229,7 @@ def test_clients_with_their_own_commands_wait_for_work_as_before(redis: Redis, s
 
 
 def test_a_fetch_requested_at_any_moment_leases_no_task_unnoticed(known: FairQueue, redis: Redis) -> None:
-    """The push, the question and the end of the wait at once, again and again: whoever hears of a lease has it."""
+    """The push, the fetch and the end of the wait run at once, many times. Each lease is returned exactly once."""
     for number in range(200):
         wait = PrefetchingWait(known, 0.001 * (number % 3 + 1))
         found = list[Any]()

@@ -1,4 +1,4 @@
-"""What a script that ended in the middle may leave until somebody repairs it does no harm meanwhile."""
+"""Scripts that ended in the middle may leave wrong entries. These do no harm until somebody repairs the queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 @pytest.mark.parametrize("registry", ["finished", "failed", "canceled"])
 def test_an_interrupted_script_loses_no_live_task(queue: FairQueue, redis: Redis, registry: str) -> None:
-    """It was requeued, or its id lives again, and is still in the registry of its end."""
+    """The task was requeued, or its id was pushed again, and the id is still in the registry of ended tasks."""
     (task_id,) = push_many(queue, "ann", 1)
     redis.zadd(f"{P}state:{registry}", {task_id: 1})
     queue.sweep(now=NOW)

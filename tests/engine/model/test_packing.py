@@ -17,7 +17,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 DAMAGED = [b"-3:", b"-1:x", b"-2:x", b"1:a-3:", b"3", b":", b"x:y"]
-"""The first leads back to itself: whoever followed it would never come to an end."""
+"""The first leads back to itself: a reader that followed it would never end."""
 
 
 @contextmanager

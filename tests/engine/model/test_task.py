@@ -1,4 +1,4 @@
-"""What a `Task` promises by itself, and that what it says to the server is what the server keeps."""
+"""A `Task` computes its retries and readiness, and the server stores exactly the fields that it sends."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def record(redis: Redis, task_id: str) -> dict[bytes, bytes]:
 
 
 def kept(queue: FairQueue, redis: Redis, given: Task) -> tuple[Any, ...] | None:
-    """What the server has of it; nothing of one that another of the same key stands for."""
+    """Return the stored record and payload; None if another task with the same key stands for this one."""
     found = record(redis, given.task_id)
     return (found, queue.get_task(given.task_id).payload) if found else None
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_task_pushed_with_others_is_stored_as_if_pushed_alone(queue: FairQueue, redis: Redis, order: int) -> None:
-    """What they have in common is said once: nothing of one may come to another."""
+    """Common values are sent once for all tasks: no value of one task may reach another."""
     # Three of each, so that what one leaves in the form that it shares would be seen in the next.
     offered = [
         (name, Task.create(user, priority, {"n": name}, **options))

@@ -77,7 +77,7 @@ def test_users_of_a_bulk_push_join_the_ring_in_their_order(redis: Redis, queue: 
 
 
 def test_users_of_a_large_bulk_push_wait_for_at_most_one_slice(queue: FairQueue) -> None:
-    """Who comes in the first part is there before anything of the second."""
+    """Tasks of the first slice are in the queue before any task of the second."""
     tasks = [task("early") for _ in range(TASKS_SORTED_BY_USER)] + [task("late") for _ in range(300)]
     queue.push_batch(tasks, now=NOW)
     ready = [
@@ -103,7 +103,7 @@ KINDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_bulk_push_writes_the_same_as_a_push_of_each_task(redis: Redis, make_queue: MakeQueue, seed: int) -> None:
-    """Those alike are written together, and it can't be seen."""
+    """Tasks that are alike are written together, which has no effect on the result."""
     dice = random.Random(seed)
     some = [(f"u{dice.choice([0, 0, 0, 1, 2])}", dice.choice(KINDS)) for _ in range(dice.choice([20, 300]))]
     tasks = [task("u0", task_id="new"), task("u0", task_id="ended"), task("u1"), task("u2")]

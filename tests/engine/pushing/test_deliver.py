@@ -1,4 +1,4 @@
-"""What a database asks for: the tasks of an outbox, each once, and the counts of events."""
+"""Deliveries from a database push each task of an outbox once, and add up the counts of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What never changes of a task is kept in front of its payload. It can be seen only in the memory of a waiting task."""
+"""Fields of a task that never change are stored in front of its payload. This saves memory for a waiting task."""
 
 from __future__ import annotations
 

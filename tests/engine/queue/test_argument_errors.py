@@ -1,4 +1,4 @@
-"""What a caller gives that can't be is one error, of the queue's own tree and a `ValueError`, before anything is sent."""
+"""A wrong argument raises an error that is both a `FairQueueError` and a `ValueError`, before anything is sent."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ PAIRS = [
 
 
 DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "create_shard_scheduler"}
-"""What asks the server nothing, and so needs no `await`."""
+"""Methods that send nothing to the server, and so need no `await`."""
 
 
 def public(kind: type) -> dict[str, list[tuple[str, object, object]] | None]:
-    """Own and inherited: the arguments of each method, None for what is none."""
+    """Return the arguments of each public method, also of inherited ones; None for attributes that are no methods."""
     return {
         name: [(p.name, p.kind, p.default) for p in inspect.signature(value).parameters.values()]
         if callable(value)

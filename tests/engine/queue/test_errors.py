@@ -1,4 +1,4 @@
-"""What can't work is refused early, by name, with nothing half-written."""
+"""Wrong values are refused early with an error that names them, and nothing is partly written."""
 
 from __future__ import annotations
 

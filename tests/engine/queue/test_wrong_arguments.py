@@ -179,7 +179,7 @@ def calls(
 
 
 def problem(error: BaseException) -> str:
-    """What is wrong with an error that came out; empty if nothing is."""
+    """Return a description of the problem with an error; empty if there is none."""
     if isinstance(error, FairQueueError):
         return "" if len(str(error)) <= LARGEST_MESSAGE else f"a message of {len(str(error)):,} characters"
     is_signature = isinstance(error, TypeError) and error.__traceback__ is not None and _depth(error) <= 1

@@ -151,7 +151,7 @@ def test_a_task_can_be_made_from_its_push_arguments() -> None:
     found = Task.from_lua_result(arguments)
     assert found == made
     assert (found.payload_bytes, found.has_chosen_id) == (made.payload_bytes, True)
-    plain = Task.from_lua_result(list(arguments))  # as when it went through something that keeps lists
+    plain = Task.from_lua_result(list(arguments))  # a serializer may turn tuples into lists
     assert plain.model_copy(update={"created_at": made.created_at}) == made.model_copy(
         update={"depends_on": (), "on_dependency_failure": "wait", "run_id": ""}
     )
@@ -193,7 +193,7 @@ NAMES: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_long_argument_names_are_shortened_in_errors(name: str) -> None:
-    """As of a caller who passes a customer's data as keywords."""
+    """A caller may pass a customer's data as keywords."""
     with pytest.raises((FairQueueError, TypeError)) as caught:
         NAMES[name]()
     assert len(str(caught.value)) < 1500

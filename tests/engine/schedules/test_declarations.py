@@ -168,7 +168,7 @@ def test_records_of_declared_schedules_are_bounded(queue: FairQueue, redis: Redi
     last.run(70 * 60 + 31 * 86_400, worker="restarted")
     assert not any(redis.exists(f"fq:{{default:{shard}}}:schedules:retired") for shard in range(3))
     Code(queue, "later").run(70 * 60 + 32 * 86_400)
-    assert redis.hlen(P + "schedules:versions") == 3  # of the last two versions, and which one counts
+    assert redis.hlen(P + "schedules:versions") == 3  # the last two versions, and the one that counts
 
 
 @pytest.mark.parametrize("record", [b"", b"x", b"[1]", b'[1,"{",null]', b'["x","{}",null]'])

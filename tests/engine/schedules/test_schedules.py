@@ -1,4 +1,4 @@
-"""Recurring work: when it is due, and that each instant is fired once, whoever fires and whatever happens to them."""
+"""Schedules are due at the right times. Each time is fired once, also if several processes fire or one dies."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def load_functions(client: Redis) -> None:
 
 
 def denied(redis: Redis) -> list[str]:
-    """What the server has refused, by its own log."""
+    """Return the commands and keys that the server has refused, from its own log."""
     return [str(entry["object"]) for entry in redis.acl_log()]
 
 

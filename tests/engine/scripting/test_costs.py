@@ -1,4 +1,4 @@
-"""What an operation costs the server, in commands and bytes: counts don't drift, so they may fail a build."""
+"""The costs of operations on the server, in commands and bytes: these counts don't vary, so they may fail a build."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_pop_of_50_tasks_with_organizations_takes_few_commands(in_organization
 
 
 def costs_of_pops(redis: Redis, organizations: int, size: int) -> list[int]:
-    """Of one task and of 50, from organizations of this size."""
+    """Return the costs of a pop of one task and of 50, from organizations of this size."""
     queue = FairQueue(redis, f"{organizations}x{size}")
     names = [f"{i}.{j}" for i in range(organizations) for j in range(size)]
     for name in names:
@@ -189,7 +189,7 @@ def test_a_call_writes_each_user_s_record_once(queue: FairQueue, redis: Redis) -
 
 def test_a_bulk_push_of_many_users_reads_and_writes_each_once_or_twice(queue: FairQueue, redis: Redis) -> None:
     queue.push(task("a"))
-    tasks = [task(f"u{i % 100}") for i in range(2000)]  # as they came each of the seven calls would be of all users
+    tasks = [task(f"u{i % 100}") for i in range(2000)]  # unsorted, each of the seven calls would have all users
     assert commands(redis, lambda: queue.push_batch(tasks)) / 2000 <= 1.4
 
 
@@ -209,7 +209,7 @@ def test_a_queued_task_takes_few_bytes(make_server: MakeServer) -> None:
     """On a server that has held nothing else: what others have freed, and loaded, would be measured too."""
     server = make_server()
     made = [task(f"user-{i % 100}", payload="x" * 198, name="library.analyse") for i in range(10_000)]
-    push_and_leave(server, made[:1000])  # what tables and scripts take at first is there
+    push_and_leave(server, made[:1000])  # the server now has its tables and scripts
     before = used_memory(server)
     push_and_leave(server, made[1000:])
     # A table that has just grown is there twice until the server has moved its entries, some at each command and each tick.

@@ -1,4 +1,4 @@
-"""What a command's function keeps from one call to the next is never another call's."""
+"""Functions keep values from one call to the next. No call may use values that belong to another call."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_python_encodes_the_shared_fields_of_tasks_once(make_queue: MakeQueue) -
 
 
 class TestRuns:
-    """What a function keeps of the tasks that it handed out (lib/runs.lua), when something else has changed them since."""
+    """Functions keep values of the tasks that they leased (lib/runs.lua). Other commands may change the tasks later."""
 
     @pytest.fixture
     def lease(self, queue: FairQueue) -> Lease:
@@ -224,7 +224,7 @@ class TestRuns:
         return list(queue.settle(outcomes, now=NOW + 1).statuses)
 
     def test_finishing_a_cached_run_reads_less(self, queue: FairQueue, redis: Redis, lease: Lease) -> None:
-        """Of a task that is not kept, the whole record."""
+        """Without kept values the function reads the whole record."""
         if not queue._transport.as_functions:
             pytest.skip("scripts keep nothing")
         read: list[str] = []
@@ -275,7 +275,7 @@ class TestRuns:
     def test_the_stored_record_decides_when_a_cached_run_differs(
         self, client: Redis, redis: Redis, field: str, value: str, finished: bool
     ) -> None:
-        """What the server has counts."""
+        """The stored record counts, not the kept values."""
         queue = FairQueue(client)  # whose keys are not checked at the end of the test
         queue.push_batch([task("a", task_id="x"), task("b")], now=NOW)
         leases = queue.settle([], 2, worker="w", now=NOW).leases
@@ -286,7 +286,7 @@ class TestRuns:
     def test_a_cached_run_with_an_equal_id_token_and_time_after_a_flush_uses_the_new_record(
         self, client: Redis, redis: Redis
     ) -> None:
-        """As after a flush or a failover."""
+        """A flush or a failover may cause this."""
         queue = FairQueue(client)
         queue.push(task("a", task_id="x"), now=NOW)
         (first,) = queue.settle([], 1, worker="w", now=NOW).leases

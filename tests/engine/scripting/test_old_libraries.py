@@ -32,7 +32,7 @@ def libraries(redis: Redis) -> set[str]:
 
 
 def ask(redis: Redis, ago: float) -> int:
-    """Ask the old library as if that were so many seconds ago."""
+    """Call the old library's function as if it were ``ago`` seconds earlier."""
     return int(redis.fcall(IDLE_FUNCTION.format(name=OLD), 0, str(int(time.time() - ago))))
 
 
@@ -49,7 +49,7 @@ async def test_an_async_client_deletes_an_old_function_library(old: Redis, aredi
 
 
 def test_an_old_function_library_that_is_still_called_remains(old: Redis) -> None:
-    """As in a rolling deployment that lasts for days."""
+    """A rolling deployment may last for days."""
     ask(old, 86_400 * 9)
     old.fcall("fairque_call_old", 0)
     FairQueue(old).push(task())

@@ -32,7 +32,7 @@ def names_of(queue: FairQueue) -> dict[str, TaskState]:
 
 
 def keys_of(redis: Any, pattern: str) -> list[str]:
-    """Of a cluster too."""
+    """Return the matching keys, in a cluster those of all nodes."""
     everywhere = {"target_nodes": "primaries"} if hasattr(redis, "nodes_manager") else {}
     return [key.decode() for key in redis.keys(pattern, **everywhere)]
 

@@ -1,4 +1,4 @@
-"""What a call promises for a queue holds over all its shards: leases, schedules, pauses, sweeps."""
+"""Calls of a queue work over all its shards: leases, schedules, pauses, sweeps."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class TestDependencies:
     def test_a_lost_question_about_a_dependency_is_sent_again(self, queue: FairQueue, redis: Redis) -> None:
         first = queue.push(task(ONE), now=NOW).task_id
         second = queue.push(task(TWO, depends_on=[first]), now=NOW).task_id
-        redis.delete("fq:{default:0}:deps:remote:" + first)  # as if a failover had lost it
+        redis.delete("fq:{default:0}:deps:remote:" + first)  # pretend that a failover lost it
         redis.hdel("fq:{default:0}:task:" + first, "watched", "waited")
         (lease,) = queue.shards[0].pop_batch(1, "w", now=NOW)
         queue.finish(lease, now=NOW)

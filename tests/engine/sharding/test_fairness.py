@@ -71,7 +71,7 @@ class TestFairness:
         assert abs(served[ONE] - served[TWO]) <= 2
 
     def test_a_shard_whose_user_comes_and_goes_gains_no_advantage(self, queue: FairQueue) -> None:
-        there, order = queue.shards[1], ShardScheduler([FairShardOrder(2)])  # as the lanes of a worker see it
+        there, order = queue.shards[1], ShardScheduler([FairShardOrder(2)])  # a worker's lanes use such a scheduler
         queue.push_batch([task(ONE) for _ in range(900)], now=NOW)
         queue.push(task(TWO), now=NOW)
         served: Counter[str] = Counter()
@@ -118,7 +118,7 @@ class Site:
         return lease.user_id
 
     def run_until(self, user: str) -> int:
-        """How many tasks were run until one of this user was."""
+        """Run tasks until one of this user has run, and return how many ran."""
         return next(count for count in itertools.count(1) if self.run_one() == user)
 
 
@@ -154,7 +154,7 @@ class TestBesideAUserOfLongTasks:
         assert max(shares) - min(shares) <= 2
 
     def test_a_returning_user_gets_no_unused_share(self, site: Site) -> None:
-        """It was a little ahead of its shard's virtual time, which has not moved since."""
+        """The user was a little ahead of its shard's virtual time, which has not moved since."""
         back = NEIGHBORS_OF_A[0]
         site.push(back, 3)
         for _ in range(400):
@@ -231,5 +231,5 @@ def test_a_shard_that_is_ahead_waits_for_the_others(redis: Redis) -> None:
     ((place, _),) = queue.shards[0].settle([], now=NOW).shard_heads
     assert place is not None
     held = queue.shards[0].settle([], 3, worker="w", window=Window(until=place - 1e6), now=NOW)
-    assert (held.leases, held.shard_heads) == ([], ((place, 0),)), "it says where it stands"
+    assert (held.leases, held.shard_heads) == ([], ((place, 0),)), "the reply gives the shard's place"
     assert len(queue.shards[0].settle([], 1, worker="w", window=Window(until=place), now=NOW).leases) == 1

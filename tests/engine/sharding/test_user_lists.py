@@ -21,7 +21,7 @@ from tests.engine.sharing import World
 SHARDS = 3
 runs = settings(quietly, max_examples=3)
 NEAR = 2
-"""As much again may be between users of lists: what was given on each shard is counted as it was expected, by each who asks."""
+"""Users of a list may differ twice as much: each scheduler counts the expected cost of tasks, not the real one."""
 
 
 def push(queue: FairQueue, users: Sequence[str], number: int) -> None:
@@ -109,7 +109,7 @@ def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int
 
 
 class TestTheOrder:
-    """Of two shards, on both of which somebody of a list lives."""
+    """The scheduler chooses between two shards, each of which has a user of the list."""
 
     @pytest.fixture
     def order(self) -> ShardScheduler:
@@ -124,7 +124,7 @@ class TestTheOrder:
         assert order.turn(0) > order.turn(1)
         assert order.window(1, [0]) == NO_WINDOW
         order.record_reply(1, self.reply(ShardHead(None, 0.0), ShardHead(5.0, 1)))
-        assert order.next([0, 1]) == 0, "who has not been stolen from yet"
+        assert order.next([0, 1]) == 0, "no task was stolen from this shard yet"
         assert order.window(0, []).steals
 
     def test_the_scheduler_bounds_how_far_a_shard_may_advance(self, order: ShardScheduler) -> None:

@@ -1,4 +1,4 @@
-"""The longest wait is that of tasks that could start; what a pause or a limit holds back is reported beside it."""
+"""The longest wait counts tasks that could start. Tasks that a pause or a limit holds back are reported separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user had in the last hour: worker time and waits, by hand on a clock that is given."""
+"""Worker time and waits of a user in the last hour. The tests give the time of each call."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_hour_that_is_over_is_not_added_to(queue: FairQueue, later: int) -> N
     ],
 )
 def test_waits_are_counted_in_buckets(queue: FairQueue, waited: float, bucket: int) -> None:
-    """They end at 10 ms, 30 ms, 90 ms, and so on to 13.3 hours."""
+    """The buckets end at 10 ms, 30 ms, 90 ms, and so on to 13.3 hours."""
     work(queue, 1_000_000, waited=waited)
     found = had(queue, 1_000_000).wait
     assert found == Percentiles(1, wait_bucket_middle(bucket), wait_bucket_middle(bucket), wait_bucket_middle(bucket))

@@ -160,7 +160,7 @@ def test_histograms_since_the_first_task_only_grow(queue: FairQueue, redis: Redi
     queue.release(three, now=long_ago + 2)
     stats = queue.get_stats()
     assert (stats.wait.count, stats.run.count) == (0, 0)
-    assert (sum(stats.waits.buckets.values()), sum(stats.runs.buckets.values())) == (2, 2)  # what is given back ran not
+    assert (sum(stats.waits.buckets.values()), sum(stats.runs.buckets.values())) == (2, 2)  # no released task counts
     assert [stats.waits.sum_seconds, stats.runs.sum_seconds] == pytest.approx([2, 2.5])
     for bucket, seconds in zip(stats.runs.buckets, (0.5, 2), strict=True):
         assert 2 ** (bucket / 4) <= seconds * 1e6 * (1 + 1e-9) < 2 ** ((bucket + 1) / 4)

@@ -1,4 +1,4 @@
-"""What happened lately, in spans; who waits longest; canceling everything that waits."""
+"""Recent activity in spans, the users that wait longest, and the cancellation of all waiting tasks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_purge_of_a_user_reads_the_tasks_of_others_only_while_necessary(queue:
 
 
 def test_a_purge_of_a_user_finds_tasks_that_move_while_it_reads(queue: FairQueue) -> None:
-    """What others have that depends on a canceled task leaves its place, and the rest is not where it was."""
+    """Other users' tasks that depend on a canceled task leave the list, which moves the tasks behind them."""
     mine = [task("a", task_id=f"m{n:03}", depends_on=["first"]) for n in range(40)]
     dependents = [task("b", task_id=f"b{n:03}", depends_on=["m000"]) for n in range(100)]
     others = [task("b", task_id=f"c{n:03}", depends_on=["first"]) for n in range(395)]

@@ -1,4 +1,4 @@
-"""What is handed to a queue in place of a client is told from one."""
+"""A queue refuses objects that are no clients of its kind."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def died(queue: FairQueue, **options: Any) -> str:
 
 @pytest.mark.parametrize("how", ["push", "push_batch", "push_graph"])
 def test_a_new_task_with_the_chosen_id_of_a_dead_letter_replaces_it(queue: FairQueue, how: str) -> None:
-    """As docs/guides/retries-and-errors.md says: the letter goes, and its history stays."""
+    """The dead letter is removed and its history stays, as docs/guides/retries-and-errors.md describes."""
     entry = died(queue, user="a", payload=1)
     queue.push(task("a", task_id="waits", depends_on=["x"]), now=NOW)
     again = task("a", task_id="x", payload=2, max_retries=0)
@@ -185,7 +185,7 @@ def test_a_repeated_push_with_a_generated_id_leaves_its_dead_letter(queue: FairQ
     made = task("a", max_retries=0)
     queue.push(made, now=NOW)
     queue.fail(pop(queue), "no", now=NOW)
-    assert queue.push(made, now=NOW).accepted  # as it was: this is that push, repeated
+    assert queue.push(made, now=NOW).accepted  # this repeats the first push, which was accepted
     assert counts(queue)["pushed"] == 1
     assert [entry.entry_id for entry in queue.dlq.list()] == [f"{made.task_id}~1"]
 

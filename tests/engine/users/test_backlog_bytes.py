@@ -14,7 +14,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, pop, task
 
 SIZE = 1502
-"""Of a task with a payload of a thousand letters and two quotation marks; a signature takes a few bytes more."""
+"""The size of a task whose payload has a thousand letters and two quotation marks; a signature adds a few bytes."""
 SMALL = 503
 ROOM = 3 * SIZE + 150
 
@@ -158,5 +158,5 @@ def test_recorded_replies_are_kept_for_a_shorter_time_when_there_are_many(queue:
             "fq:{default:0}:stats", mapping={"revision": "", "replies": int(count), "replies_in": int((NOW + 1) // 10)}
         )
         assert kept(NOW + 1) == pytest.approx(expected, abs=1)
-    assert kept(NOW + 11) == 20  # as many as before, until it is known that there are fewer
+    assert kept(NOW + 11) == 20  # the count of the ten seconds before still holds
     assert kept(NOW + 31) == 120

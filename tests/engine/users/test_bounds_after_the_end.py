@@ -166,7 +166,7 @@ def test_a_settle_without_a_large_result_costs_no_command_more(make_queue: MakeQ
 
 @pytest.mark.parametrize("seed", range(4))
 def test_counters_of_stored_results_equal_the_stored_sizes(make_queue: MakeQueue, redis: Redis, seed: int) -> None:
-    """`check_invariants`, also run by `make_queue` at the end, compares the counters with what is stored."""
+    """`check_invariants`, which `make_queue` also runs at the end, compares the counters with the stored results."""
     chance = random.Random(seed)
     queue = make_queue(max_result_bytes=7000, max_dead_letters=3, result_ttl=100, failed_ttl=150)
     at = 0.0

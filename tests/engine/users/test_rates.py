@@ -106,7 +106,7 @@ def test_starts_in_any_time_span_stay_within_the_rate_while_rates_change(
     user, at, allowed = queue.user("a"), 0, 0.0
     rate, burst = "100/m", 1
     user.set_rate(rate, now=NOW)
-    starts: list[tuple[float, int]] = []  # what the rates had allowed until then, and the burst
+    starts: list[tuple[float, int]] = []  # allowed starts until then, and the burst
     for step in steps:
         now = NOW + at / 1e6
         if step[0] == "wait":

@@ -1,4 +1,4 @@
-"""Which users wait, why, and what is due to them: compared with what was pushed, started and limited."""
+"""Waiting users, the reasons for their waits, and their due shares are compared with their tasks and limits."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TestShares:
         assert (fairness.active_users, fairness.weights, fairness.users) == (69, 72, 71)
         assert shares["u00"] == pytest.approx(4 / 72)
         assert shares["u02"] == pytest.approx(1 / 72)
-        assert shares["u01"] == shares["later"] == pytest.approx(1 / 73), "of users that are not active: if they were"
+        assert shares["u01"] == shares["later"] == pytest.approx(1 / 73), "their shares if they were active"
 
     def test_members_share_the_part_of_a_user_with_their_organization_s_weight(self, queue: FairQueue) -> None:
         for user, weight in (("bob", 1), ("carol", 3)):
@@ -141,7 +141,7 @@ class TestShares:
         assert fairness.busy_seconds == pytest.approx(40, rel=0.01)
         assert fairness.share_received(by_user(queue)["a"].busy_seconds) == pytest.approx(0.75)
         run(queue, "b", 10, at=3 * 3600)
-        assert queue.fairness().busy_seconds == pytest.approx(10), "of the last hour"
+        assert queue.fairness().busy_seconds == pytest.approx(10), "it covers the last hour"
 
     def test_the_fairness_figures_of_a_new_queue_are_zero(self, queue: FairQueue) -> None:
         fairness = queue.fairness()

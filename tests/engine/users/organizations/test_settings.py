@@ -1,4 +1,4 @@
-"""What is set for an organization, what is known and kept of it, and names that it may have."""
+"""Settings of organizations, their figures, the keys that they leave, and their possible names."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class TestWhatIsKept:
 
 @pytest.mark.parametrize("name", [*HOSTILE, "\u00ff", "nan", "1e9", "g:ring"])
 def test_an_organization_name_may_contain_any_characters(queue: FairQueue, name: str) -> None:
-    """As an organization's, of a user of that name, beside a user of that name."""
+    """A member and another user may have the same name as the organization."""
     join(queue, name, "a", name)
     join(queue, "b", "b")
     for user in ("a", "b", name, "c"):
