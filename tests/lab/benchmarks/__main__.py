@@ -100,7 +100,7 @@ def main() -> None:
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     )
-    signing.sign_with(SECRET_KEY)  # as the processes under measurement do; here there are no settings
+    signing.sign_with(SECRET_KEY)  # the measured processes use the same key; here are no settings
     load, figures, details = os.getloadavg()[0], {}, {}
     for name in options.parts or PARTS:
         table = Table(name)
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def _circumstances() -> dict[str, Any]:
-    """What the figures depend on: machine, versions, commit."""
+    """Return the machine, the versions and the commit, on which the figures depend."""
     package = Path(django_fairque.__file__).parent
     git = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False

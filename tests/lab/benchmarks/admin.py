@@ -1,4 +1,4 @@
-"""What the admin's pages take on a queue with a million tasks: time, commands, round trips.
+"""Measures the time, the commands and the round trips of the admin's pages on a queue with a million tasks.
 
 The times are of the second visit / of the first visit, when the connections and the status of the queues are read anew.
 ``--scale 0.01`` fills with a hundredth. Full scale takes some minutes and 1 GB.
@@ -125,7 +125,7 @@ def _busy_seconds(redis: Any) -> float:
 
 
 def _milliseconds(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """How long a call takes; ``before`` is called first, and not measured."""
+    """Measure the time of a call; ``before`` is called first and not measured."""
     before()
     begun = time.perf_counter()
     call()

@@ -1,4 +1,4 @@
-"""What saving costs with model events, and enqueueing in a transaction with the outbox. On SQLite in memory, or on PostgreSQL
+"""Measures saving with model events and enqueueing with the outbox, on SQLite in memory or on PostgreSQL
 (``python -m tests.tools.postgres python -m tests.lab.benchmarks database``)."""
 
 from __future__ import annotations

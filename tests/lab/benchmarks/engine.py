@@ -1,4 +1,4 @@
-"""What the engine costs its server: commands, time, bytes; and who is next among many users."""
+"""Measures the commands, time and bytes that the engine costs its server, and the choice of the next of many users."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(table: Table, *, quick: bool) -> None:
 
 
 def _on_its_own(measure: Callable[..., Any], table: Table, *arguments: Any) -> None:
-    """On a server of its own: one that held much before takes longer for every allocation (glibc's, not jemalloc)."""
+    """Measure on a new server: with glibc's allocator, a server that held much data before is slower."""
     with Server() as server, server.client() as client:
         measure(table, client, *arguments)
 

@@ -1,4 +1,4 @@
-"""What features cost a task that does not use them: this version, and a copy of it in which their code is left out.
+"""Measures the cost of unused features: compares this version with a copy that lacks the code of these features.
 
 Both send, fetch, run and finish the same tasks, each in a separate process, by turns, on one server. Instructions of the
 interpreter and commands of the server are counted; these counts do not depend on the machine or its load
@@ -171,7 +171,7 @@ def run(table: Table, *, quick: bool) -> None:
 
 
 def instructions(call: Callable[[], Any]) -> int:
-    """How many instructions of the interpreter a call takes in this thread; from Python 3.12 on, not all are counted."""
+    """Count the interpreter's instructions of a call in this thread; from Python 3.12 on, some are not counted."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -230,7 +230,7 @@ class Steps:
     def run(self) -> None:
         from django_fairque.tasks.execution import execute, prepare
 
-        self._outcome = execute(prepare(self._lease, self._services))  # type: ignore[arg-type] # it can run
+        self._outcome = execute(prepare(self._lease, self._services))  # type: ignore[arg-type] # the task can run
 
     def finish(self) -> None:
         self.queue.settle([self._outcome])

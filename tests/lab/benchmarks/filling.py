@@ -1,4 +1,4 @@
-"""A queue that holds as much as a large site's: for measuring the admin, and for the test of what its pages cost."""
+"""Fills a queue like that of a large site, for the benchmark and the test of the admin's pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 SLICE = 2000
-"""As many as may be pushed at once if they depend on others."""
+"""The most tasks that one push accepts if they depend on others."""
 LEASE = 1e6
 NOISY = "noisy"
 PAYLOAD = {"order": 7, "text": "x" * 100}
@@ -27,7 +27,7 @@ PAYLOAD = {"order": 7, "text": "x" * 100}
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of each; `of` makes a smaller one, with at least a few of each."""
+    """The numbers of tasks, users and so on; `of` returns a smaller scale that still has a few of each."""
 
     queued: int = 1_000_000
     users: int = 100_000
@@ -94,7 +94,7 @@ def push(queue: FairQueue, tasks: Iterable[Task], now: float | None = None) -> l
 
 
 def work(queue: FairQueue, count: int, outcome: Callable[[Lease, int], Outcome], now: float | None = None) -> None:
-    """Start and end so many tasks."""
+    """Start and end ``count`` tasks."""
     leases = queue.pop_batch(min(1000, count), "worker-0", now=now)
     done = 0
     while leases:

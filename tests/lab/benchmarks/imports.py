@@ -1,4 +1,4 @@
-"""What importing the app costs a web process beyond Django itself."""
+"""Measures the time that importing the app takes after Django is set up."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXPLAINED = {"crashed", "released", "lease_ended", "failed", "requeued"}
 
 
 METHODS = {"forkserver": 200, "spawn": 20}
-"""How processes begin, and how many are killed. A spawned one that took its place has begun after seconds."""
+"""The number of kills for each start method. A spawned process takes seconds to begin, so fewer are killed."""
 
 LEASE_SECONDS = 2.0
 """Seconds of a lease: a new process is in the list of workers after a third of it, and can be killed only then."""

@@ -1,5 +1,5 @@
-"""What tasks that end their process cost the others: how long those wait, twenty seconds with poison beside twenty
-without, again and again, so that both meet what else the machine does."""
+"""Measures the wait of other tasks while some tasks kill their process: twenty seconds with such tasks and twenty
+seconds without, by turns, so that other load on the machine affects both alike."""
 
 from __future__ import annotations
 

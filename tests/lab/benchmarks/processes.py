@@ -1,4 +1,4 @@
-"""Worker processes for the benchmarks, and waiting for what they do."""
+"""Starts worker processes for the benchmarks and waits for their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Drain:
-    """What it took to run the measured tasks: seconds, and seconds of processor time of the workers and of the server."""
+    """The cost of running the measured tasks: seconds, and processor time of the workers and of the server."""
 
     tasks: int
     seconds: float

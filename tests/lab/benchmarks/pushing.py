@@ -1,4 +1,4 @@
-"""What a push costs its caller: beside a bare ``SET``, the least that a push can be, and its client's part alone."""
+"""Measures the cost of a push for its caller, compared with a bare ``SET``, and the client's part of that cost."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def pushed(i: int) -> Task:
 
 
 def _replace(client: Redis, old: str, new: str) -> None:
-    """A library by another. In the same server: one beside it would lie on another core."""
+    """Replace a library in the same server, because another server might run on another core."""
     client.function_delete(old.split("name=")[1].split(maxsplit=1)[0])
     client.function_load(new)
 

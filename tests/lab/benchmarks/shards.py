@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 LASTING = ("--appendonly", "yes", "--appendfsync", "everysec")
 OWN_COMMANDS = ("zcard", "config|resetstat", "hello", "info", "client|setinfo")
-"""What the benchmark itself sends to the servers while tasks run."""
+"""Commands that the benchmark itself sends to the servers while tasks run."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is run: a task's name and payload, of how many users."""
+    """A kind of measured tasks: name, payload and number of users."""
 
     name: str
     payload: dict[str, Any]
@@ -50,7 +50,7 @@ SHORT = Kind("bench.work", {"args": [6_000], "kwargs": {}}, 20)
 
 @dataclass(frozen=True)
 class Run:
-    """What running the tasks took; and pushing each in bulk, in microseconds of processor time."""
+    """The cost of running the tasks, and the processor time of pushing one of them in bulk, in microseconds."""
 
     drain: Drain
     push_server_us: float

@@ -1,4 +1,4 @@
-"""How long a worker takes to begin, and to replace a killed process, and how much memory it needs, for each way to begin."""
+"""Measures, for each start method, a worker's start, its replacement of a killed process, and its memory."""
 
 from __future__ import annotations
 

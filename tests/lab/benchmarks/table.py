@@ -28,7 +28,7 @@ class Figure:
 
 
 class Table:
-    """The figures of one part, and ``details``: what its figures depend on, such as the versions of what was measured."""
+    """The figures of one part. ``details`` has facts on which the figures depend, such as versions of the peers."""
 
     def __init__(self, title: str) -> None:
         self.title = title

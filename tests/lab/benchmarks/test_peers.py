@@ -17,7 +17,7 @@ from .work import KINDS, rate
 
 
 def counted(tmp_path: Path, *processes: list[int]) -> list[int]:
-    """How often each of three tasks has run after processes ran those with these numbers."""
+    """Return the number of runs of each of three tasks after each process ran the tasks with its numbers."""
     file = tmp_path / "runs"
     Runs.create(file, 3)
     variables = {**os.environ, "PYTHONPATH": str(HERE), "BENCH_TASKS": "3", "BENCH_RUNS": str(file)}

@@ -42,7 +42,7 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
     yield from _lists(client)
     for state in TaskState:
         yield from _with_next(client, "tasks", state.value, state=state.value)
-        # Of those that wait for others some wait for one task, some are of the run: which comes first is the server's choice.
+        # Some deferred tasks wait for one task, others belong to the run: the user selects the first kind.
         user = "waits7" if state is TaskState.DEFERRED else None
         found = queue.find(Search(state, user), 1).tasks
         yield Visit("task", state.value, url("task", quote(found[0].task_id)))

@@ -38,7 +38,7 @@ OURS_ASYNC = f"{OURS}, AsyncWorker"
 OVER_THE_BEST = "ours over the best peer"
 MOST_TASKS, LEAST_ROUNDS_OF_SLOTS = 20_000, 6
 SECONDS = 3.0
-"""How long the tasks would take at the possible rate."""
+"""The seconds that the tasks would take at the highest possible rate."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Kind:
         return cls(f"8 slots, tasks that compute for {seconds * 1000:g} ms", f"compute {seconds}", 8, 1 / seconds)
 
     def tasks(self, name: str) -> int:
-        """How many a queue is sent."""
+        """Return the number of tasks that are sent to this queue."""
         most = PEERS[name].tasks if name in PEERS else MOST_TASKS
         wanted = round(SECONDS * self.ideal) if self.ideal else most
         return max(LEAST_ROUNDS_OF_SLOTS * self.slots, min(wanted, most))

@@ -66,7 +66,7 @@ def run(table: Table, *, quick: bool) -> None:
 
 
 def idle_to_start(queue: FairQueue, trials: int, apart: float) -> list[float]:
-    """Milliseconds from before a task is made to its start, in order; so many seconds apart that all sleeps in between."""
+    """Return the sorted milliseconds from creation to start of tasks that are pushed while all processes are idle."""
     sent = []
     for _ in range(trials):
         time.sleep(apart)

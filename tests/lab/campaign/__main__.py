@@ -35,7 +35,7 @@ def main() -> int:
         help="fail as well when a recovery is late: for a machine with nothing else to do",
     )
     parser.add_argument(
-        "--runs", type=int, default=1, help="so many, each on a new server, of this seed and the next ones"
+        "--runs", type=int, default=1, help="number of runs, each on a new server and with the next seed"
     )
     options = parser.parse_args()
     faults = options.faults.split(",")
@@ -45,7 +45,7 @@ def main() -> int:
     if options.runs < 1:
         parser.error(f"--runs must be at least 1, got {options.runs}")
     seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    signing.sign_with(SECRET_KEY)  # as its workers do; here there are no settings
+    signing.sign_with(SECRET_KEY)  # its workers use the same key; here are no settings
     found = []
     for number in range(seed, seed + options.runs):
         found.append(_one(number, faults, options))

@@ -1,4 +1,4 @@
-"""The judge: compares what producers were told and what tasks did with what the queue says at the end.
+"""The judge: compares the answers to producers and the runs of tasks with the state of the queue at the end.
 
 Jepsen's total queue: a push that was acknowledged and never came to an end is lost, one whose outcome nobody knows is
 not. Beyond that, every start after the first needs a reason that the queue has recorded; the outcome that counted must
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 COUNTED = ("crashed", "lease_ended")
 """Reasons that count towards the deliveries a task may have."""
 EXPLAINS = (*COUNTED, "released", "failed", "requeued")
-"""What may stand between two starts of a task."""
+"""Kinds of recorded attempts that explain another start of a task."""
 MOST_REMEMBERED = 25
-"""Lines of a task's history; of one with as many the eldest may be gone."""
+"""The most lines of a task's history: a history of this length may have lost its oldest lines."""
 SHOWN = 5
 
 
@@ -36,12 +36,12 @@ class Push:
     at: float = 0.0
     """When it was asked for, in seconds since the epoch."""
     outcome: str = "info"
-    """What its producer was told: ok, fail, or nothing for certain."""
+    """The answer to its producer: ok, fail, or info if the outcome is unknown."""
 
 
 @dataclass
 class Runs:
-    """What tasks with one id said of themselves."""
+    """Records that the runs of one task id wrote."""
 
     starts: list[int] = field(default_factory=list)
     """Tokens."""
@@ -53,7 +53,7 @@ class Runs:
 
 @dataclass
 class Verdict:
-    """What came of it: counts, and sentences about what is wrong."""
+    """The result: counts, and sentences about violations."""
 
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What happens to workers: children and supervisors killed, whole groups frozen and woken."""
+"""Faults of workers: child processes and supervisors are killed, whole groups are frozen and resumed."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ FORKED = 3
 SPAWNED = 1
 """Processes of a group whose processes are spawned: each costs a start of half a second of one core."""
 SPAWNED_EVERY = 6
-"""Of so many groups that are started one spawns, the first one to begin with."""
+"""One group in this number spawns its processes, beginning with the first group."""
 
 
 def signal_all(pids: list[int], number: signal.Signals) -> None:
@@ -124,7 +124,7 @@ class Fleet:
         return sorted(living, key=lambda child: child.worker)
 
     def effects(self) -> Iterator[dict[str, Any]]:
-        """What all tasks said of themselves until now."""
+        """Return the records that all tasks have written until now."""
         with self._lock:
             return chain(list(journal.read(self._effects)), journal.read(self._over))
 
@@ -132,7 +132,7 @@ class Fleet:
         return self._processes[child.supervisor] == SPAWNED
 
     def children(self) -> list[ChildName]:
-        """Those of groups that live and are not frozen."""
+        """Return the child processes of groups that live and are not frozen."""
         living = {group.pid for group in self.groups} - self.frozen
         return [child for child in self.known() if child.supervisor in living]
 
@@ -140,7 +140,7 @@ class Fleet:
         return [child for child in self.known() if child.supervisor == group.pid]
 
     def stop(self) -> list[int]:
-        """As an operator would, all of them; their exit codes."""
+        """Stop all groups with SIGTERM, like an operator, and return their exit codes."""
         for group in self.groups:
             group.send(signal.SIGTERM)
         return [group.wait(60) for group in self.groups]

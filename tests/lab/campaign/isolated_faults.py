@@ -1,4 +1,4 @@
-"""Faults that are judged by what they do to everything else, so that nothing else may happen meanwhile."""
+"""Faults that are judged by their effect on everything else, so no other fault may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def poison(world: World, count: int) -> int:
 
 
 def deploy(world: World, times: int) -> None:
-    """Every group: another is started beside it, then it is told to stop; what it has in hand it ends. So often."""
+    """Replace every group ``times`` times: start a new group, then stop the old one, which ends its running tasks."""
     since = time.time()
     starting: deque[tuple[int, WorkerProcess]] = deque()
     leaving = []
@@ -126,7 +126,7 @@ def step_clock(world: World, seconds: int) -> None:
 
 
 def _set_clock(world: World, seconds: int, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """What is being renewed stays leased, and what nobody renews does not stay so for long."""
+    """Set the clock and check that renewed leases last and that those of a killed group end soon."""
     assert world.clock is not None
     world.fleet.wait_ready()
     before = world.counter("returned:lease_ended")

@@ -30,7 +30,7 @@ class Journal:
 
 
 def intent(tasks: Sequence[Task]) -> dict[str, Any]:
-    """What is written before these are pushed."""
+    """Return the line that a producer writes before it pushes these tasks."""
     pushed = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on)] for t in tasks]
     return {"what": "invoke", "tasks": pushed, "at": time.time()}
 

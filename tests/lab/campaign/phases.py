@@ -1,4 +1,4 @@
-"""How long each part of a campaign takes: what comes before and after the faults is to cost little beside them."""
+"""Measures the parts of a campaign: the parts before and after the faults should be short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer: pushes tasks until SIGTERM, and writes down what it asked for and what it was told.
+"""A producer: pushes tasks until SIGTERM, and records its calls and the answers.
 
 ``python -m tests.lab.campaign.producer NAME SEED TASKS_PER_SECOND``. Before a call its journal gets ``invoke``, after it
 ``ok``, ``fail`` (a definite no: nothing may have been done) or ``info`` (nobody knows).

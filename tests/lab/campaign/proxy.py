@@ -1,4 +1,4 @@
-"""Stands between some processes and the server, on a socket of its own, and does what networks do."""
+"""A proxy between some processes and the server, on a separate socket, that causes faults of a network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASS, DROP, CUT, HOLE, SLOW = "pass", "drop", "cut", "hole", "slow"
-"""What happens to a connection: nothing; its reply is lost and it is closed; half of its request comes through and it is
-closed; nothing comes through any more, and nobody says so, for good; everything comes late."""
+"""The faults of a connection: none; the reply is lost and the connection closed; half of the request arrives and the
+connection is closed; nothing arrives any more, and the connection stays open; everything arrives late."""
 
 CHUNK = 65536
 
@@ -23,7 +23,7 @@ CHUNK = 65536
 class Proxy:
     """Listens on ``path`` and connects to ``target``, both unix sockets, until it is closed.
 
-    ``mode`` is what happens to what is sent from now on, to every ``one_in``th piece of it.
+    ``mode`` is the fault of data that is sent from now on. One piece in ``one_in``, drawn at random, has the fault.
     """
 
     def __init__(self, path: str, target: str, *, latency: float = 0.1) -> None:
@@ -31,7 +31,7 @@ class Proxy:
         self.mode = PASS
         self.one_in = 1
         self.hits = 0
-        """How many requests or replies met something."""
+        """The number of requests and replies that had a fault."""
         self._chance = random.Random(0)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
@@ -68,7 +68,7 @@ class Proxy:
             threading.Thread(target=pair.replies, name="proxy-replies", daemon=True).start()
 
     def fate(self, mine: str, data: bytes) -> str:
-        """What is to happen to the next piece, ``data``: of a request when ``mine`` is CUT, of a reply when it is DROP."""
+        """Return the fault of the next piece, ``data``, of a request (``mine`` is CUT) or of a reply (it is DROP)."""
         mode = self.mode
         if mode == PASS or self._chance.randrange(self.one_in):
             return PASS

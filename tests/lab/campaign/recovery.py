@@ -1,4 +1,4 @@
-"""How long it takes until what a dead or frozen process had can be had by others."""
+"""Measures the time until other workers can get the tasks of a dead or frozen process."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Recoveries(threading.Thread):
         return f"{self._prefix}leases:{worker}"
 
     def expect(self, fault: str, workers: Sequence[str]) -> None:
-        """What these workers have is to be given back from now on. Whoever was pending already is now part of this."""
+        """Wait for the return of these workers' leases from now on. A worker that was pending counts for this fault."""
         now = time.monotonic()
         with self._lock:
             self._pending = [loss for loss in self._pending if loss.worker not in workers]
             self._pending += [Pending(fault, worker, now) for worker in workers]
 
     def inherit(self, fault: str, supervisor: int) -> None:
-        """What was still to be given back by this supervisor, which can't do it now, is waited for as part of this."""
+        """Count the pending returns of this supervisor, which can't give back anything now, for this fault."""
         now = time.monotonic()
         with self._lock:
             for loss in self._pending:
@@ -90,7 +90,7 @@ class Recoveries(threading.Thread):
             if pending:
                 try:
                     self._look(pending)
-                except RedisError:  # it is away, which `begin_again` accounts for
+                except RedisError:  # the server is away, which `begin_again` accounts for
                     time.sleep(0.02)
             time.sleep(EVERY)
 

@@ -1,4 +1,4 @@
-"""What a campaign found: a table for people, JSON for machines."""
+"""Reports the results of a campaign: a table for people, JSON for machines."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def print_table(found: dict[str, Any]) -> None:
 
 
 def together(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The sums of several runs: of faults, of what was judged, of violations; and of each recovery the longest p99."""
+    """Add up the faults, counts and violations of several runs, and take the longest p99 of each recovery."""
     done: Counter[str] = Counter()
     judged: Counter[str] = Counter()
     for report in found:

@@ -125,7 +125,7 @@ def _drain(world: World) -> None:
         states = world.queue.get_stats(0).states
         return not (states["queued"] or states["started"] or states["scheduled"] or states["deferred"])
 
-    world.wait(is_drained, world.drain_within, "what was pushed did not come to an end")
+    world.wait(is_drained, world.drain_within, "some pushed tasks did not come to an end")
     for left in world.recoveries.left():
         world.violations.append(f"never given back: {left}")
     codes = world.fleet.stop()

@@ -1,4 +1,4 @@
-"""What happens when: drawn from the seed before anything begins, so that a run can be had again."""
+"""Draws the order of the faults from the seed before anything begins, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_SLICE = {
     "poison": 20,
     "clock": 2,
 }
-"""How often each fault is wished for in that time; what a machine's speed does not allow is told as not reached."""
+"""The wanted number of each fault in that time; the report lists faults that a slow machine did not reach."""
 
 QUIET = ("poison", "deploy", "clock")
 """Happen first, each alone."""
@@ -66,7 +66,7 @@ def draw(seed: int, minutes: float, faults: list[str]) -> Schedule:
 
 
 def _early(steps: list[str], chance: random.Random) -> list[str]:
-    """Those that every run must get to, somewhere in its first half."""
+    """Move the faults that every run must reach into its first half."""
     others = [kind for kind in steps if kind not in ALWAYS]
     for kind in (kind for kind in steps if kind in ALWAYS):
         others.insert(chance.randint(0, len(others) // 2), kind)

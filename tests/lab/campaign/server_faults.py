@@ -1,4 +1,4 @@
-"""What happens to the server and to the way there. All of them run in the main thread, one after the other."""
+"""Faults of the server and of the connection to it. All of them run in the main thread, one after the other."""
 
 from __future__ import annotations
 

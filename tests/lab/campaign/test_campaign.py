@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 def campaign(faults: list[str], minutes: float, lua: Path | None = None, seed: int = 7) -> dict[str, Any]:
     schedule = draw(seed, minutes, faults)
-    # Of so many long tasks every group that is frozen has one in hand.
+    # Long tasks are pushed so often that every frozen group is running one of them.
     with World(
         seed, lease=1.5, faults=faults, rate=100, every_long=0.25, lua=lua, drain_within=10 if lua else 120
     ) as world:

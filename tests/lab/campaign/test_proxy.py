@@ -1,4 +1,4 @@
-"""What the proxy does to calls, and what is made of it."""
+"""Tests of the proxy's faults and of their effect on calls."""
 
 from __future__ import annotations
 

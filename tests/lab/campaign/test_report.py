@@ -1,4 +1,4 @@
-"""What a series of campaigns says at its end."""
+"""Tests of the report at the end of a series of campaigns."""
 
 from __future__ import annotations
 

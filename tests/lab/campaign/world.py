@@ -1,4 +1,4 @@
-"""What a campaign has in hand: a server, a proxy before it, producers, workers, and what is known of them."""
+"""The processes of a campaign: a server, a proxy before it, producers and workers; and the records about them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PREFIX = "fq:{default:0}:"
 GROUPS = 6
 """Two that are frozen, two whose supervisors are killed, and two that are there meanwhile; the last one is behind the proxy."""
 DELIVERIES = QueueConfig().max_deliveries
-"""How often a poisoned task may be handed out: as often as in a project that says nothing."""
+"""The most deliveries of a poisoned task: the default of a project."""
 MANY_DELIVERIES = 20
 """So many, while processes are killed, that a task which takes longer than they live is not taken for a poisoned one."""
 PRODUCERS = 3
@@ -87,7 +87,7 @@ class World:
             **({"CAMPAIGN_LUA": str(lua)} if lua else {}),
         }
         self.notes: list[str] = []
-        """What a reader must know, as faults that are not to be had here."""
+        """Notes for the reader, for example about faults that are not possible on this machine."""
         if "disk" in faults and self.disk is None:
             self.notes.append("SKIPPED disk: only root on Linux can mount a small disk to be filled")
         if "clock" in faults and self.clock is None:
@@ -95,7 +95,7 @@ class World:
         self.aim = threading.Lock()
         """Held from choosing a victim until it is dead or frozen: two faults never want the same."""
         self.violations: list[str] = []
-        """What faults found wrong by themselves."""
+        """Violations that the faults themselves found."""
         self.figures: dict[str, Any] = {}
         self.phase = Phases()
         self.stale_refused = 0

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _run(case: Case) -> Outcome | None:
-    """What came; None if the case can't be tried here."""
+    """Run a case and return its outcome; None if this machine can't run the case."""
     began = time.monotonic()
     print(f"{case.name} ...", end=" ", file=sys.stderr, flush=True)
     outcome: Outcome | None

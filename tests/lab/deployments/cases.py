@@ -1,4 +1,4 @@
-"""How a deployment is declared, and what it reports."""
+"""The declaration of a deployment, and its report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case, in words, and whether it was as expected."""
+    """The result of a case in words, and whether the result is the expected one."""
 
     text: str
     is_right: bool

@@ -33,7 +33,7 @@ def leaves_state_everywhere(world: World) -> Felt:
 
 
 def _alternate(world: World, names: Sequence[str], count: int) -> Felt:
-    """Push so many tasks of each name, by turns of acme (the neighbor) and bob, and count what others find of acme's."""
+    """Push tasks of each name for acme (the neighbor) and bob by turns, and count acme's data in other users' tasks."""
     world.queue.pause()
     results = world.queue.push_batch(
         [

@@ -20,9 +20,9 @@ BATCH = 50
 WINDOW = 2.0
 RATE = 20
 LONGEST_WAIT = 1.0
-"""Of others' tasks while slots are free."""
+"""The longest allowed wait of others' tasks while slots are free, in seconds."""
 LONGEST_WAIT_IN_LINE = 5.0
-"""Of tasks that are pushed together with 800 others."""
+"""The longest allowed wait of tasks that are pushed together with 800 others, in seconds."""
 
 
 def _waits(world: World, ids: Sequence[str]) -> list[float]:

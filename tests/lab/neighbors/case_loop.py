@@ -77,7 +77,7 @@ def _start_naps(world: World, seconds: float) -> list[str]:
 
 
 def _charged(world: World, ids: Sequence[str]) -> int:
-    """How many of these tasks have an attempt that counts against them."""
+    """Return the number of these tasks that have an attempt that counts against them."""
     return sum(any(attempt.kind != "released" for attempt in world.queue.history(task_id)) for task_id in ids)
 
 

@@ -25,7 +25,7 @@ RETURN_SECONDS = 2.0
 
 
 def _leases_key(world: World, pid: int) -> bytes:
-    """The key of what is leased to this process. A process may be ready a moment before its record is written."""
+    """Return the key of this process's leases. Its record may be written a moment after it is ready."""
 
     def find() -> bytes | None:
         for key in world.redis.scan_iter("fq:{default:0}:worker:*"):
@@ -42,7 +42,7 @@ _RETURNED = re.compile(r"(\d+) tasks of worker \S+ are ready again: worker proce
 
 
 def _not_begun(world: World, key: bytes, pid: int) -> int:
-    """How many tasks are leased to the process that have not started there."""
+    """Return the number of tasks that are leased to the process and have not started there."""
     leased: Any = world.redis.smembers(key)
     return len(
         {task_id.decode() for task_id in leased}
@@ -51,7 +51,7 @@ def _not_begun(world: World, key: bytes, pid: int) -> int:
 
 
 def _wait_for_return(world: World, worker: WorkerProcess, pid: int, stalled_at: float) -> tuple[int, float]:
-    """How many tasks were given back that a process had fetched ahead which does not respond, and after how long.
+    """Wait until a stalled process's prefetched tasks were given back; return their number and the seconds until then.
 
     Afterwards the process holds only tasks that it has started, or that its slots are about to start. It may have fetched none
     ahead.
@@ -90,7 +90,7 @@ def regular_expression(world: World) -> Felt:
         key for key in world.redis.scan_iter("fq:{default:0}:leases:*") if world.redis.sismember(key, blocking)
     )
     leased: Any = world.redis.smembers(leases)
-    free = set(others) - {task_id.decode() for task_id in leased}  # what it had begun ends with it
+    free = set(others) - {task_id.decode() for task_id in leased}  # tasks that it had begun end with it
     world.wait_for(free, TaskState.FINISHED)
     runs = Counter(line.split(" ")[0] for line in file.read_text().splitlines())
     network.close()

@@ -1,4 +1,4 @@
-"""How a case is declared, and what it reports."""
+"""The declaration of a case, and its report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNNOTICED_WAIT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Felt:
-    """What the other users noticed.
+    """The effects that the other users noticed.
 
     Args:
         extra_starts: most additional starts of one task that is not the neighbor's.
@@ -43,14 +43,14 @@ class Felt:
 
 @dataclass(frozen=True)
 class Case:
-    """A neighbor, and the bound on what others may notice of it."""
+    """A neighbor, and the bound of its effect on others."""
 
     item: str
     """The item of the list of guarantees, for example ``"B2"``."""
     neighbor: str
-    """What the neighbor does, as the table prints it."""
+    """The neighbor's behavior in words, for the table."""
     bound: str
-    """What others may notice at most, in words; ``"unaffected"`` if nothing."""
+    """The largest effect that others may notice, in words; ``"unaffected"`` if none."""
     run: Callable[[World], Felt]
 
     @property
@@ -67,7 +67,7 @@ _cases: list[Case] = []
 
 
 def case(item: str, *, neighbor: str, bound: str) -> Callable[[Callable[[World], Felt]], Callable[[World], Felt]]:
-    """Declare a function as a case. It gets a `World` with a server of its own and returns what others noticed."""
+    """Declare a function as a case. It gets a `World` with a new server and returns a `Felt`."""
 
     def declare(function: Callable[[World], Felt]) -> Callable[[World], Felt]:
         _cases.append(Case(item, neighbor, bound, function))

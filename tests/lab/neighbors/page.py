@@ -34,7 +34,7 @@ def row_of(case: Case, felt: Felt) -> Row:
 
 
 def declared(case: Case) -> tuple[str, str, str]:
-    """What the page has to say of a case."""
+    """Return the columns of a case that do not depend on a run."""
     return case.item, _cell(case.neighbor), _cell(case.bound)
 
 

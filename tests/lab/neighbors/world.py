@@ -65,7 +65,7 @@ class World:
         return [result.task_id for result in results]
 
     def starts(self) -> dict[str, int]:
-        """How often each task that records its start has started."""
+        """Return the number of starts of each task that records them."""
         counts: dict[str, int] = {}
         for task_id, _ in recorded(self.redis, STARTED):
             counts[task_id] = counts.get(task_id, 0) + 1

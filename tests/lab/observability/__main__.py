@@ -1,7 +1,7 @@
 """Run the checks and print them as a table. Exit code 1 unless all of them pass.
 
-Requests of two tenants enqueue the same tasks; a worker with two processes runs them. Then what Sentry and OpenTelemetry were
-given is compared with what should be there.
+Requests of two tenants enqueue the same tasks; a worker with two processes runs them. Then the data that
+Sentry and OpenTelemetry received is compared with the expected data.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 TENANTS = ("acme", "globex")
 TASKS = "tests.lab.observability.tasks."
 FAILING = ("fails", "fails_too", "afails", "leaves and fails")
-"""Of what a request enqueues, what fails for good."""
+"""Tasks of a request that fail for good."""
 
 
 class Observed:
-    """What was sent, and what became known of it."""
+    """The sent tasks, and the data that was collected about them."""
 
     def __init__(self, directory: Path, collector: Collector) -> None:
         self.collector = collector
@@ -42,7 +42,7 @@ class Observed:
         self.requests: dict[str, dict[str, Any]] = {}
         """By tenant: the traces of its request, the ids of its tasks, and their results."""
         self.log = ""
-        """What the worker has logged."""
+        """The log of the worker."""
         self.overrun = ""
         """The id of the task that was ended with its process."""
 
@@ -62,7 +62,7 @@ class Observed:
         return [event for event in self.collector.events if is_about(event)]
 
     def spans(self, op: str, task_id: str) -> list[dict[str, Any]]:
-        """Those of Sentry about a task, the earliest first."""
+        """Return Sentry's spans about a task, the earliest first."""
         spans = [
             span for transaction in self.collector.transactions for span in transaction["spans"] if span["op"] == op
         ]
@@ -283,7 +283,7 @@ def produce(seen: Observed) -> None:
     application = get_wsgi_application()
 
     def request(path: str, tenant: str, **headers: str) -> dict[str, Any]:
-        """As a server passes it to a project, so that sentry-sdk sees it."""
+        """Call the project as a WSGI server does, so that sentry-sdk sees the request."""
         environ: dict[str, Any] = {"PATH_INFO": path, "QUERY_STRING": f"tenant={tenant}", **headers}
         setup_testing_defaults(environ)
         answer: Any = application(environ, lambda *_: None)

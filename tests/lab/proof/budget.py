@@ -1,4 +1,4 @@
-"""How much of a proof is done: a slice for every build, or as long as somebody wants."""
+"""The size of a proof: a small part of it in every build, or as much as its caller wants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 
 TIMES = float(os.environ.get("FAIRQUE_PROOF", "1"))
-"""Each proof's size, as a multiple of what a build does."""
+"""Each proof's size, as a multiple of its size in a build."""
 SEED = int(os.environ.get("FAIRQUE_PROOF_SEED", "1"))
 """Where the drawn histories begin; another number is another proof."""
 

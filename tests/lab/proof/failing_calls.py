@@ -51,8 +51,8 @@ class Breaking:
     ) -> None:
         """End ``act`` at each of its calls. ``perform`` is the same, to its end; a refusal is an end too.
 
-        ``completes``: what was left is brought to the same end by whoever works on, without this call. ``is_exact``: and by
-        this call, repeated, if it is one script call. ``order``: pairs of
+        ``completes``: other calls bring the unfinished work to the same end without a repetition of this call.
+        ``is_exact``: a repetition of this call does so too, if it is one script call. ``order``: pairs of
         tasks of which the second must not start before the first has ended.
         """
         self.states.bring_back(START)
@@ -118,7 +118,7 @@ class Breaking:
         self.everything_runs_once(now, order)
 
     def everything_runs_once(self, now: float, order: Sequence[tuple[str, str]]) -> None:
-        """Who is released, is so once, and not before what it waits for."""
+        """Check that each task starts once, and not before the tasks that it waits for."""
         started = drain(self.queue, now)
         assert self.queue.check_invariants() == []
         assert len(set(started)) == len(started), f"started twice: {started}"
@@ -162,7 +162,7 @@ class Breaking:
 
 
 def projected(record: dict[bytes, bytes]) -> Projected:
-    """What a user sees of a task."""
+    """Return the fields of a task that a user sees."""
     return tuple(record.get(field) for field in (b"state", b"user", b"priority", b"payload"))
 
 

@@ -1,4 +1,4 @@
-"""What every proof asks in the end: everything mended, nothing lost, every task brought to its end."""
+"""The final check of every proof: all damage is repaired, nothing is lost, and every task has ended."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def drain(queue: FairQueue, now: float) -> list[str]:
         if not any(states.get(state, 0) for state in LIVE):
             return started
         if not any(states.get(state, 0) for state in ("scheduled", "queued", "started")):
-            queue.dlq.discard_all(now=now)  # what is deferred waits for dead letters: a person gives them up
+            queue.dlq.discard_all(now=now)  # deferred tasks wait for dead letters, which a person would discard
     raise AssertionError(f"not drained: {queue.get_stats().states}")

@@ -32,7 +32,7 @@ PREFIX = "fq:{default:0}:"
 ENDED = ("finished", "failed", "canceled")
 POLICIES = ("wait", "cancel", "run")
 EXPECTED = (StaleLeaseError, TaskNotFoundError, FairQueueError)
-"""What an operation of a history may be answered: a refusal."""
+"""Errors that an operation of a history may raise: refusals."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class RandomOperation:
 
 
 class Walk:
-    """Draws operations that fit to what there is. Whoever uses it performs them, and tells what came of it."""
+    """Draws operations that fit the present state. The caller performs them and reports their results."""
 
     missed = "all"
-    """What the schedules do with run times that were missed."""
+    """The option ``missed`` of the schedules."""
 
     def __init__(self, redis: Any, seed: int) -> None:
         self.redis = redis
@@ -332,7 +332,7 @@ class Walk:
         return lambda queue: queue.schedules.add(name, task=task, every=every, missed=missed, enabled=enabled, now=now)
 
     def _do_repair(self) -> Callable[[FairQueue], Any]:
-        """Indexes and counters that are wrong, and their mending. What is damaged can be told from the tasks' records."""
+        """Damage an index or a counter, and repair it from the tasks' records."""
         draw, redis, now = self.random, self.redis, self.now
         damages: list[tuple[Any, ...]] = []
         for key in sorted(redis.keys("fq:[{]default:0[}]:*")):

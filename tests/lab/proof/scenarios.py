@@ -53,8 +53,8 @@ def _scenarios_in(module: ModuleType) -> Iterator[Callable[[Scene], Any]]:
 NEEDS_ITS_CALLER = ("a_graph_over", "an_end_that_is_to_be", "another_", "an_id_that", "a_new_queue")
 """Scenarios of calls that nobody completes but their caller."""
 NOT_EXACT = ("a_clock_set_back", "payloads_that_were_overwritten")
-"""What was moved and is moved again by the repetition, ends earlier: leases are given back, pauses before retries are over. And
-a task without its payload becomes a dead letter when it is popped, but a repair before that removes it."""
+"""Scenarios in which a repeated call has another result. Times that the call moved are moved again, so leases and
+pauses end earlier. A popped task without payload becomes a dead letter, but an earlier repair removes the task."""
 SCENARIOS = (
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_one_shard)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_organizations)),

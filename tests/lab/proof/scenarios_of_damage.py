@@ -121,7 +121,7 @@ def edges_that_are_mended(scene: Scene) -> Act:
 
 
 def a_clock_set_forward(scene: Scene) -> Act:
-    """What was done an hour ago was the last that was done."""
+    """The last calls before this one are an hour old."""
     scene.now = time.time() - 3600
     scene.push("one", "two")
     scene.pop()
@@ -130,7 +130,7 @@ def a_clock_set_forward(scene: Scene) -> Act:
 
 
 def a_clock_set_back(scene: Scene) -> Act:
-    """What was given so far is what the server's clock said, and it was wrong."""
+    """All moments until now came from the server's clock, which was ahead."""
     scene.now = time.time() + 100
     scene.push("retried", "running")
     scene.queue.user("b").set_rate("1/60s", now=scene.now)

@@ -1,6 +1,6 @@
-"""Scenarios of a queue on two shards: what goes from one to the other arrives at least once and is applied once.
+"""Scenarios of a queue on two shards: a message from one to the other arrives at least once and is applied once.
 
-Each of them ends as it would have, whoever works on: nobody needs to repeat the call that was ended.
+Each scenario ends as it would have without the failure: nobody needs to repeat the call that failed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def an_id_that_lives_again_and_is_waited_for(scene: Scene) -> Act:
     a_failure_that_is_sent(scene)
     carried(scene)
     again = scene.task("f", scene.user_of(0))
-    scene.order.clear()  # who runs regardless has been released by the failure
+    scene.order.clear()  # the failure has released tasks that run regardless of it
     return lambda queue: queue.push(again, now=scene.now)
 
 
@@ -167,7 +167,7 @@ def a_new_queue(scene: Scene) -> Act:
 
 
 def a_queue_that_is_used_without_shards(scene: Scene) -> Act:
-    """Who is configured for several is told so, and changes nothing."""
+    """A client that is configured for two shards gets an error and changes nothing."""
     scene.config = scene.config.model_copy(update={"shards": 1})
     scene.queue = FairQueue(scene.redis, config=scene.config)
     scene.push("f")

@@ -18,7 +18,7 @@ redis.call('SELECT', ARGV[1])
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2]) end
 """
 
-# Of each key its type and content, in an order that does not depend on how it came there; not when it ends. Recorded
+# The digest has the type and content of each key, without its expiry, and ignores the order of writes. Recorded
 # replies, the count of their bytes, the counters' revision and users' versions are left out: they are new for each call.
 DIGEST = """
 redis.call('SELECT', ARGV[1])

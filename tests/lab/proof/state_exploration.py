@@ -105,7 +105,7 @@ class State:
     outline: bytes = b""
     path: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
-    """Tasks that died with their worker: whoever waits for them hears of it with the next call that maintains."""
+    """Tasks that died with their worker: the next call with maintenance informs the tasks that wait for them."""
 
     def catch_up(self) -> None:
         self.oracle.catch_up(self.now)
@@ -273,7 +273,7 @@ def command_of(request: Any) -> tuple[Any, ...]:
 
 
 def answered(steps: Operation[Any], reply: Any) -> Any:
-    """What the steps make of the reply to their one call; None of a lease that is stale."""
+    """Return the result that the steps compute from the reply to their only call; None if the lease is stale."""
     try:
         steps.send(reply)
     except StopIteration as stop:

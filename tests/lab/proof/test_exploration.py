@@ -30,7 +30,7 @@ from tests.lab.proof.state_exploration import (
 )
 
 TRANSITIONS = 20_000
-"""Of each policy of the task that depends on another."""
+"""The number of transitions for each policy of the dependent task."""
 
 
 class Explorer:

@@ -87,7 +87,7 @@ def test_a_script_that_is_interrupted_anywhere_loses_no_task(redis: Redis, state
 
 
 def prepare_scene(scenario: Scenario, redis: Redis, config: QueueConfig) -> Scene:
-    """What the scenario needs is there."""
+    """Return an empty database with the data that the scenario needs."""
     redis.flushdb()
     scene = Scene(redis, config.model_copy(update={"shards": scenario.shards}))
     scene.prepare(scenario)
@@ -165,7 +165,7 @@ def test_a_format_conversion_repeated_after_an_error_is_complete(redis: Redis, c
             queue = prepare()
             client.begin()
             convert(queue, number)
-            if number == 1:  # as the versions of that format keep a newcomer's part of the lead
+            if number == 1:  # versions with that format store a newcomer's part of the lead
                 redis.hset(f"{PREFIX}user:new", "early", 1)
             return queue
 
@@ -206,7 +206,7 @@ def test_a_resharding_repeated_after_an_error_is_complete(redis: Redis, config: 
     for fail_at in range(1, len(client.seen) + 1):
         queue = prepare()
         client.begin(fail_at)
-        with suppress(LuaScriptError):  # what was only a copy is left to others
+        with suppress(LuaScriptError):  # the call does not raise every injected error
             queue.reshard(2, now=NOW)
         assert client.fail_at == 0, "no error was injected"
         queue.reshard(2, now=NOW)

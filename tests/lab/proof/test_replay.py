@@ -1,4 +1,4 @@
-"""One reply in ten is lost, and its call is repeated by the real transport: nothing happens twice, nothing is told twice.
+"""One reply in ten is lost, and the real transport repeats its call: nothing happens twice, nothing is reported twice.
 
 The oracle is a twin: the same history on a second database, over a connection that loses nothing. Every answer must be the
 same, and in the end every byte that is stored.
@@ -26,9 +26,9 @@ CALLS = 20_000
 LOST = 0.1
 ONE_HISTORY = 2_000
 JUDGED_BY_EFFECT = {"release_worker", "sweep", "sweep_much_later", "forget_delivered", "cleanup", "fire", "schedule"}
-"""What answers how much it has done: repeated, that is nothing more, and nobody acts upon it."""
+"""Operations that return the amount of their work: a repetition returns none, and no caller uses this value."""
 BOUNDED = {"sweep", "sweep_much_later", "fire"}
-"""What does a limited part of the work. Repeated after a lost reply it does the next part: both queues do the rest as well."""
+"""Operations that do a limited part of the work: a repetition does the next part, so both queues also do the rest."""
 
 
 class LosingClient:
@@ -64,7 +64,7 @@ def finish_maintenance(queue: FairQueue, now: float) -> None:
 
 
 def shown(result: Any) -> Any:
-    """What can be compared of an answer: of leases what a worker acts upon."""
+    """Return the comparable part of an answer: of a lease, the fields that a worker uses."""
     if isinstance(result, list):
         return [shown(part) for part in result]
     if isinstance(result, Settled):

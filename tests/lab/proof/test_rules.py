@@ -122,7 +122,7 @@ def test_commands_are_named_by_a_constant(name: str) -> None:
 def test_replies_to_refusals_come_before_the_first_write(name: str) -> None:
     """In the text of a command's own file no refusal (``return 0``, ``return 2``) follows its first write."""
     if name in ("repair", "fire", "settle"):
-        return  # repair mends one thing after the other; of fire and settle the injected errors show it
+        return  # repair fixes one thing after the other; for fire and settle the injected errors prove it
     lines = bare((LUA / "commands" / f"{name}.lua").read_text()).splitlines()
     raw = (LUA / "commands" / f"{name}.lua").read_text().splitlines()
     first = next(

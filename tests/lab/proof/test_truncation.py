@@ -20,7 +20,7 @@ from tests.servers import Server
 OPERATIONS = 600
 RESTARTS = 200
 HOUR = 3600
-"""What ends by itself sooner may have ended between the call and the restart."""
+"""Keys that expire sooner are not compared, because they may expire between the call and the restart."""
 ON_DISK = ("--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0", "--save", "")
 
 

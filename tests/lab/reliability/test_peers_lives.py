@@ -150,7 +150,7 @@ def test_a_leased_task_is_taken_back_after_its_server_was_killed(make_server: Ma
 
 
 def test_an_empty_queue_leaves_no_keys(queue: FairQueue, redis: Redis) -> None:
-    """111, 113: heartbeats, buffers and records of what is long gone stayed on the server."""
+    """111, 113: heartbeats, buffers and records of ended workers and tasks stayed on the server."""
     push_many(queue, "u", 300)
     for number in range(3):
         for lease in queue.pop_batch(100, f"w{number}", now=NOW):

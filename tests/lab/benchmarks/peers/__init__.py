@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 120
 SETTLING_SECONDS = 0.5
 """After the last task: in it, one that runs twice is counted."""
 KINDS = list(itertools.product(("unix socket", "TCP"), (1, 2)))
-"""How tasks are run: by which transport, and in how many worker processes."""
+"""The transports and numbers of worker processes with which each peer is measured."""
 ENVIRONMENTS = HERE.parents[3] / ".benchmarks"
 OURS = "django_fairque"
 WORKER_CPU, SERVER_CPU = "worker CPU per task", "server CPU per task"
@@ -290,12 +290,12 @@ def _add_drains(table: Table, drains: dict[str, list[Drain]], kind: tuple[str, i
 
 
 def rate_of(name: str, transport: str = "TCP", processes: int = 1) -> str:
-    """How the figure of this peer's tasks a second is named."""
+    """Return the name of the figure of this peer's tasks a second."""
     return f"{name}, {transport}, {processes} worker process{'es' * (processes > 1)}, no-op tasks"
 
 
 def wait_of(name: str) -> str:
-    """How the figure of this peer's time from idle to start is named."""
+    """Return the name of the figure of this peer's time from idle to start."""
     return f"{name}, idle to start, p50"
 
 

@@ -17,9 +17,9 @@ from typing import Any
 TASKS = int(os.environ.get("BENCH_TASKS", "0"))
 URL = os.environ.get("BENCH_URL", "")
 SLOTS = int(os.environ.get("BENCH_SLOTS", "1"))
-"""How many tasks the worker runs at the same time."""
+"""The number of tasks that the worker runs at the same time."""
 WORK, _, AMOUNT = os.environ.get("BENCH_WORK", "").partition(" ")
-"""What a task does: nothing, ``sleep`` or ``compute`` with a number of seconds, or ``database``."""
+"""The work of a task: nothing, ``sleep`` or ``compute`` with a number of seconds, or ``database``."""
 APART = 0.05
 MOST_RUNS = 255
 BYTES_A_TASK = 9
@@ -39,7 +39,7 @@ _waits: list[float] = []
 
 
 class Runs:
-    """How often each task has run, a byte of the file for each of them; and when each has ended, if tasks do something."""
+    """A file that counts the runs of each task in one byte; if tasks do work, it also has the end of each task."""
 
     @staticmethod
     def create(path: Path, tasks: int) -> None:

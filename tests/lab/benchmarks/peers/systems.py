@@ -9,7 +9,7 @@ DJANGO = ("-m", "django")
 
 @dataclass(frozen=True)
 class System:
-    """How a peer is installed and run.
+    """Describes the installation and the start of a peer.
 
     Attributes:
         packages: what pip installs; the first is the peer, whose version is recorded.
@@ -34,7 +34,7 @@ class System:
 
     @property
     def runs_in(self) -> str:
-        """What runs tasks at the same time, for the table."""
+        """The threads or coroutines that run its tasks, in words for the table."""
         return f"{self.slots} {'coroutines' if self.coroutines else 'threads'}" if self.slots > 1 else "one thread"
 
 

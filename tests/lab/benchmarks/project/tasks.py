@@ -48,11 +48,11 @@ def poison() -> None:
 
 @task(name="bench.count", max_retries=0)
 def count(payload: str) -> None:
-    """What the peers' tasks do."""
+    """Do the same as the peers' tasks."""
     counting.count(payload)
 
 
 @task(name="bench.acount", max_retries=0)
 async def acount(payload: str) -> None:
-    """What the peers' coroutines do."""
+    """Do the same as the peers' coroutines."""
     await counting.acount(payload)
