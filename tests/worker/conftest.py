@@ -44,13 +44,13 @@ def eventually(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """The condition's first true value; fails when there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)
     return value
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """A zombie is not: whoever should bury it may be somebody else."""
+    """Return whether the process runs. A zombie does not, although its parent may not have waited for it yet."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -149,7 +149,7 @@ class WorkerProcess:
         return self._process.wait(seconds)
 
     def stop(self) -> int:
-        """As an operator stops it; the exit code."""
+        """Stop the worker with SIGTERM, like an operator, and return its exit code."""
         self.send(signal.SIGTERM)
         return self.wait()
 
@@ -164,11 +164,11 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        sys.stdout.write(self.log)  # of a test that fails, pytest prints it
+        sys.stdout.write(self.log)  # pytest prints this if the test fails
 
 
 both_ways = pytest.mark.parametrize("start_method", [pytest.param("spawn", marks=pytest.mark.slow), "forkserver"])
-"""For tests of what must hold however processes begin. The spawned ones, each of which imports everything, are slow."""
+"""For tests that must pass with every start method. Spawned processes are slow, because each imports everything."""
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ _STARTED = pytest.StashKey[list[WorkerProcess]]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What its workers said is most of what can be known of a test that fails once in a thousand times."""
+    """Add the logs of the workers to the report of a failed test: a rare failure leaves little else."""
     report = yield
     if report.failed:
         report.sections += [("log of a worker", worker.log) for worker in item.stash.get(_STARTED, [])]

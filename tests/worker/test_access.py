@@ -1,4 +1,4 @@
-"""Every way to a server runs a task; every obstacle on it has an error of its own and is over when it is mended."""
+"""Tests that tasks run over every kind of connection, and that each obstacle has an error until it is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an `AsyncWorker` ends: nothing is left on the loop of the program, nor in a thread, and no lease is lost meanwhile."""
+"""Tests of the end of an `AsyncWorker`: it leaves nothing on the program's loop or in threads, and loses no lease."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 STARTED: list[str] = []
 ENDED: list[str] = []
 THREADS: set[threading.Thread] = set()
-"""Those that were there when the test began: of the process, or of other tests."""
+"""Threads of the process or of other tests that existed when the test began."""
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,7 @@ def tasks() -> Iterator[dict[str, list[int]]]:
         noted["ended"].append(number)
 
     yield noted
-    # What a stopped worker could not interrupt goes on, and is reported when it ends: now, and not in the middle of another test.
+    # A task that a stopped worker could not interrupt goes on. It must end here and not during another test.
     over.set()
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("fairque-slot-"):
@@ -206,7 +206,7 @@ async def test_a_stopped_async_worker_returns_unfinished_tasks(
 async def test_an_async_worker_sends_alerts_that_it_was_fetching_when_it_was_stopped(
     push: Push, tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever fetched an alert has taken it from the server, and nobody else hears of it."""
+    """A fetched alert is no longer on the server, so no other worker can send it."""
     fetched, is_leaving = threading.Event(), threading.Event()
     take, finish = FairQueue.take_alerts, LeaseRenewal.finish
 
@@ -259,7 +259,7 @@ def test_a_stopped_worker_gets_no_tasks(
     assert lease is not None
     (fetch_thread,) = worker._core._fetch_threads
     fetch_thread.planner.fetch_ahead = FetchCall(fetch=1, is_fetch_ahead=True)
-    assert not fetch_thread.wait_ended(Settled([], [lease], 0.0, None), woken=True), "it came as all else had ended"
+    assert not fetch_thread.wait_ended(Settled([], [lease], 0.0, None), woken=True), "the lease came too late"
     assert not fetch_thread.planner.buffer
     queue.release(lease)
 
@@ -332,7 +332,7 @@ def test_a_worker_stops_after_its_limit_of_tasks(push: Push, queue: FairQueue, t
 async def test_batches_are_full_while_enough_items_wait(
     kind: Kind, is_async: bool, queue: FairQueue, push: Push, tasks: dict[str, list[int]]
 ) -> None:
-    """Whoever else has work, and however many slots are free: a turn takes all that fit, and a batch occupies one slot."""
+    """A turn takes all items that fit, with any number of other users and free slots, and a batch occupies one slot."""
 
     def note(items: list[int]) -> None:
         tasks["batch"].append(len(items))
@@ -388,7 +388,7 @@ def test_two_calls_in_flight_fetch_at_most_the_worker_s_limit(queue: FairQueue, 
 
 
 def test_a_task_can_be_stopped_although_a_queue_is_named_twice(push: Push) -> None:
-    """What a worker knows of its queues goes by name: with two of a name, others were taken for each other."""
+    """A worker finds its queues by name: a name that was given twice once made it confuse the other queues."""
     ended = threading.Event()
 
     @task(name="long")

@@ -108,10 +108,10 @@ def test_a_worker_serves_the_given_queues_and_users(workers: Workers, named: lis
 def test_tasks_of_other_users_neither_wake_nor_block_a_worker(workers: Workers) -> None:
     workers.start("--users", "ann").wait_ready()
     workers.push("noop", user="bob")
-    # Of a command that has not come to its first end, as waiting does with the marker, the server says nothing.
+    # The server counts a command when it ends, and waiting ends for the first time with the marker.
     eventually(lambda: workers.redis.info("commandstats").get("cmdstat_bzpopmin", {"calls": 0})["calls"] > 1)
     before = workers.redis.info("commandstats")["cmdstat_fcall"]["calls"]
-    time.sleep(1.0)  # a second of what it does while there is nothing for it
+    time.sleep(1.0)  # one second of an idle worker
     assert workers.redis.info("commandstats")["cmdstat_fcall"]["calls"] - before < 30
     mine = workers.push("noop", user="ann")
     eventually(lambda: workers.state(mine) is TaskState.FINISHED, 2)

@@ -1,4 +1,4 @@
-"""What a coroutine does to the event loop that it shares with the coroutines of other users harms only itself."""
+"""Tests that a coroutine that misuses the shared event loop harms only itself and no coroutines of other users."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_blocked_loop_is_reported_with_its_task_and_stack(workers: Workers, tm
     workers.wait_started()
     named = f" is blocked by task {culprit} {name} of user mallory"
     eventually(lambda: any(named in reason for reason in worker.health()["reasons"]))
-    # It fetches nothing, and gives back what could not begin.
+    # The process fetches nothing, and gives back tasks that could not begin.
     waiting = [workers.push("nap_lightly", 0.01, user="ann"), workers.push("noop", user="bob")]
     eventually(lambda: any(named in reason for reason in workers.queue.health().reasons))
     assert f"by task {culprit} {name} of user mallory; the process fetches nothing" in worker.log
@@ -146,5 +146,5 @@ def test_a_task_that_cancels_all_coroutines_cancels_only_its_own(workers: Worker
     assert [starts.count(other) for other in others] == [
         1,
         2,
-    ]  # what the second waited for was canceled, so it began anew
+    ]  # the awaited task of the second one was canceled, so it began anew
     assert f"task {culprit} cancels_all of user mallory tried to cancel coroutines of other tasks" in worker.log

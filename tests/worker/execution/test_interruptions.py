@@ -28,7 +28,7 @@ def hasty() -> Iterator[None]:
 
 
 def busy(guard: Guard, steps: int) -> str:
-    """What a slot does with a task: the task notices an interruption, or is over before it comes."""
+    """Run a task like a slot: the task is interrupted, or ends before the interruption."""
 
     def body() -> str:
         try:

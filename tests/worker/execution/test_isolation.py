@@ -43,7 +43,7 @@ WAYS = ("forked", pytest.param("spawned", marks=pytest.mark.slow), "AsyncWorker"
 TASKS = int(os.environ.get("ISOLATION_TASKS", "200"))
 """Tasks of each kind that set and read all carriers. Set it to 100000 for a long run."""
 SECONDS = 300.0 + 0.1 * TASKS
-"""How long a worker may take for all tasks of a test; on two idle cores it takes a tenth of that."""
+"""The most seconds of a worker for all tasks of a test; on two idle cores it takes a tenth of that."""
 
 
 class RunBurst(Protocol):
@@ -69,7 +69,7 @@ def run_burst(workers: Workers, tmp_path: Path) -> RunBurst:
 
 
 def push_alternating(queue: FairQueue, names: tuple[str, ...], count: int) -> None:
-    """Push so many tasks of each of these names, by turns of acme and bob."""
+    """Push ``count`` tasks of each of these names, for acme and bob by turns."""
     slice_ = 2_000
     for first in range(0, count, slice_):
         pushed = [
@@ -115,7 +115,7 @@ def test_no_context_variable_passes_in_a_hundred_thousand_tasks(
     push_alternating(queue, VARIABLES, 100_000 // len(VARIABLES))
     run_burst(way)
     check(redis, queue, 100_000)
-    redis.flushall()  # checking the invariants of so many finished tasks would take as long as running them
+    redis.flushall()  # checking the invariants of all finished tasks would take as long as running them
 
 
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
@@ -146,12 +146,12 @@ def test_a_cache_keeps_its_connection_from_task_to_task(
         push("ause_cache", number)
     before = connections(redis)
     run_burst(way, TEST_CACHE=server.url)
-    # Eight slots, each with a thread of its own for the synchronous code of coroutines, and what the worker itself needs.
+    # Each of eight slots has a separate thread for the synchronous code of coroutines; the worker needs some more.
     assert connections(redis) - before < 100
 
 
 def connections(redis: Redis) -> int:
-    """How many connections the server has accepted."""
+    """Return the number of connections that the server has accepted."""
     stats: Any = redis.info("stats")
     return int(stats["total_connections_received"])
 

@@ -82,7 +82,7 @@ def test_coroutines_wake_no_thread_for_each_task(
 
 
 RAN: list[tuple[str, str]] = []
-"""What ran, and in which thread."""
+"""The names of the functions that ran, each with the name of its thread."""
 
 
 def note(what: str) -> None:

@@ -1,4 +1,4 @@
-"""What one process writes about itself, another can read whole."""
+"""Tests that a process reads the complete status that another process writes."""
 
 from __future__ import annotations
 

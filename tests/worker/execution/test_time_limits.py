@@ -50,7 +50,7 @@ def test_a_task_that_ignores_its_time_limit_ends_with_its_process(workers: Worke
     (entry,) = workers.queue.dlq.list().items
     assert "did not end at its time limit of 1.2 s" in entry.reason
     assert workers.kinds(stuck) == ["failed"]
-    # What ran beside it is not to blame: given back uncounted, and run by the next process.
+    # The other task is not to blame: it is given back uncounted, and the next process runs it.
     workers.wait_for(neighbor)
     assert [(a.kind, a.error) for a in workers.queue.history(neighbor)] == [
         ("released", "another task ran beyond its hard time limit")

@@ -93,7 +93,7 @@ class Ignores:
 
 
 def services_for(queue: FairQueue) -> FetchServices:
-    """Of a fetch thread of this queue: what it reports to others is ignored."""
+    """Return the services of a fetch thread of this queue; its reports to others are ignored."""
     ignores: Any = Ignores()
     return FetchServices(
         *(WorkerOptions("w"), ignores, ignores, ignores, ignores),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def watched(planner: FetchPlanner, now: float) -> None:
-    """It has looked, found nothing, and waits."""
+    """Have the planner fetch, get nothing, and wait."""
     answer(planner, planned(planner, now), [], now)
     assert planner.plan_wait(now) == 5.0
 
@@ -40,7 +40,7 @@ def test_an_idle_planner_sends_a_fetch_that_waits_for_the_next_push() -> None:
     call.woken = True
     answer(planner, call, [lease()], 1.0)
     assert len(planner.buffer) == 1
-    assert planner.next_call(1.0) is None, "it got less than it asked for: there is no more"
+    assert planner.next_call(1.0) is None, "the planner got less than it requested, so there are no more tasks"
     assert planner.plan_wait(1.0) == 5.0
 
 
@@ -54,13 +54,13 @@ def test_a_planner_that_got_tasks_ahead_fetches_for_its_free_slots() -> None:
 
 
 def test_a_planner_with_a_running_task_requests_no_tasks_ahead() -> None:
-    """What it runs may keep the interpreter; others could begin what this one was handed."""
+    """The running task may block the interpreter, while other workers could begin the requested tasks."""
     planner = planner_of(4)
     answer(planner, planned(planner, 0.0), [lease()], 0.0)
     assert planner.plan_wait(0.0) == 5.0
     assert planner.plan_fetch_ahead(0.0) is None
     run_all(planner)
-    assert planner.plan_fetch_ahead(0.0) is None, "what ended is not reported yet"
+    assert planner.plan_fetch_ahead(0.0) is None, "the ended task is not reported yet"
     answer(planner, planned(planner, 0.1), [], 0.2)
     assert ahead(planner).fetch == 2, "the same wait, now that it has nothing to do"
 
@@ -131,14 +131,14 @@ def test_doubtful_prefetched_leases_are_released_first() -> None:
     watched(planner, 0.0)
     call = ahead(planner)
     planner.is_out_of_sync = True
-    assert not planner.must_reconcile, "it may be bringing something just now"
+    assert not planner.must_reconcile, "the call may be about to return tasks"
     planner.call_failed(call, is_known=False)
     assert planner.must_reconcile
     planner.is_out_of_sync = False
     watched(planner, 2.0)
     call = ahead(planner)
     planner.fetch_ahead = None
-    assert ahead(planner) is not call, "it was too late for the first"
+    assert ahead(planner) is not call, "the planner makes a new call"
 
 
 def test_a_planner_that_stops_does_not_wait_for_the_end_of_a_wait() -> None:

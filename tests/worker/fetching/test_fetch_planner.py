@@ -432,7 +432,7 @@ class TestShards:
 
     def test_the_shard_that_is_behind_is_fetched_from(self) -> None:
         one, two = planners_after_a_round()
-        assert planned(one, 0.01).fetch == 0, "it reports, and that is all"
+        assert planned(one, 0.01).fetch == 0, "the call only reports"
         call = planned(two, 0.01)
         assert (call.fetch, call.window) == (2, Window(0.0, 50.0))
 

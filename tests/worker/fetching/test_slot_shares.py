@@ -1,4 +1,4 @@
-"""How the queues of a worker share its slots: its planners in a world of which every moment is computed."""
+"""Tests of the slots that each queue of a worker gets, with real planners in a simulation with computed time."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ RUN_TIMES = st.one_of(
     st.lists(st.floats(0, 0.01), min_size=1, max_size=12),
     st.sampled_from([0.0, 0.0002, 0.005, 0.05, 0.2, 1.0]).map(lambda run_time: [run_time]),
 )
-"""Of tasks of the endless queue: from 0 to 1 s, mostly short ones, and equal ones."""
+"""Run times of the tasks of the endless queue: from 0 to 1 s, many of them short, or all equal."""
 
 
 @settings(max_examples=40)
@@ -309,13 +309,13 @@ def two_planners(slots: int = 2, shards: ShardScheduler | None = None) -> tuple[
 
 def test_a_busy_worker_waits_for_tasks_of_a_queue_below_its_share() -> None:
     first, second = two_planners()
-    assert first.plan_wait(0.0) is None, "it has tasks"
+    assert first.plan_wait(0.0) is None, "the first queue has tasks"
     assert second.plan_wait(0.0) == 5.0
     second.wait_ended(woken=True)
     call = planned(second, 1.0)
     assert (call.woken, call.fetch) == (True, 0), "other workers may have a free slot"
     answer(second, call, [], 1.0)
-    assert second.plan_wait(1.0) is None, "it knows already"
+    assert second.plan_wait(1.0) is None, "the planner knows already that a task is there"
     end_one(first)
     assert planned(first, 2.0).fetch == 0
     assert planned(second, 2.0).fetch == 1

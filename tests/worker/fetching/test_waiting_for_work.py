@@ -41,7 +41,7 @@ def frozen(worker: WorkerProcess) -> Iterator[None]:
 
 
 def test_an_idle_worker_gets_a_task_with_its_push(workers: Workers) -> None:
-    """It need not be heard from again: its request lies on the server."""
+    """The worker need not send anything more, because its request is stored on the server."""
     worker = workers.start().wait_ready()
 
     def is_handed_out() -> bool:
@@ -52,11 +52,11 @@ def test_an_idle_worker_gets_a_task_with_its_push(workers: Workers) -> None:
         assert workers.queue.get_task(task_id).delivery == 1
         return state is TaskState.STARTED
 
-    eventually(is_handed_out)  # it may not have begun to wait, or not be known to the server yet
+    eventually(is_handed_out)  # at first the worker may not wait, or the server may not know it
 
 
 def test_a_busy_worker_gets_no_tasks_that_it_did_not_request(workers: Workers) -> None:
-    """What it runs could hold it up, and another worker could begin the task."""
+    """Its running tasks could delay a new task that another worker could begin."""
     worker = workers.start("--concurrency", "4").wait_ready()
     workers.push("nap", 60.0)
     workers.wait_started()

@@ -93,7 +93,7 @@ def test_an_idle_worker_stops_without_waiting_for_a_dead_server(make_server: Mak
         server.kill()
         eventually(lambda: worker.health().get("status") == "unhealthy")
         stop_sent_at = time.monotonic()
-        assert worker.stop() == 1, "the server could not be told"
+        assert worker.stop() == 1, "the worker could not reach the server"
         assert time.monotonic() - stop_sent_at < 10  # the worker needs about 4 s
         assert "not everything could be given back" in worker.log
         assert "worker process" not in worker.log, "its processes end by themselves"
@@ -124,7 +124,7 @@ def test_a_burst_does_not_wait_for_a_silent_server(make_server: MakeServer, tmp_
     began = time.monotonic()
     with WorkerProcess(server, tmp_path, "--burst", TEST_SHARDS=shards, FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.7") as worker:
         assert worker.wait() == 1
-        assert time.monotonic() - began < 15  # it takes 5 s, most of them for Python and the attempt to give back
+        assert time.monotonic() - began < 15  # a run takes 5 s, most of them for Python and the attempt to give back
         lines = [line for line in worker.log.splitlines() if "giving up" in line]
         assert len(lines) == 1
         assert "the server can't be reached" in lines[0]
@@ -150,14 +150,14 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
 
 @pytest.mark.slow  # the test takes 7 seconds
 def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
-    """What runs is to be settled, so it waits longer than for one that was never there."""
+    """The worker must report the running task, so it waits longer than for a server that never answered."""
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with server.client() as client:
         queue = FairQueue(client)
         task = Task.create("ann", 3, {"args": [3.0], "kwargs": {}}, name="nap_local")
         queue.push(task)
         with WorkerProcess(server, tmp_path, "--burst", FAIRQUE_QUEUE__REQUEST_TIMEOUT="0.1") as worker:
-            # It runs there, so its process has an answer: that the server has handed it out does not say so.
+            # A running task proves that the process got the answer; the state on the server does not.
             eventually(lambda: any(int(process["running"]) for process in worker.health().get("processes", ())))
             server.kill()
             eventually(lambda: worker.log.count("trying again until it works") == 2)  # the task has ended meanwhile

@@ -1,4 +1,4 @@
-"""What the server has recorded for a worker and the worker does not hold is given back while long tasks run."""
+"""Tests that leases that the server has recorded, but the worker does not hold, are returned while long tasks run."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def runs(server: Server, redis: Redis, settings: Settings, monkeypatch: pytest.M
 
     @task(name="deaf")
     def deaf(name: str) -> None:
-        """It can't be interrupted while it waits."""
+        """Wait in a call that can't be interrupted."""
         noted.begun.append(name)
         noted.gate.wait(30)
 
@@ -116,13 +116,13 @@ class Running:
 
     @property
     def revoked(self) -> list[LeaseKey]:
-        """What it remembers."""
+        """The revoked leases that the worker remembers."""
         worker = self.worker._worker if isinstance(self.worker, AsyncWorker) else self.worker
         return [key for context in worker._core.slot_pool.queue_contexts for key in context.revoked]
 
     def join(self) -> None:
         self._thread.join(10)
-        assert not self._thread.is_alive(), "it did not come to an end"
+        assert not self._thread.is_alive(), "the worker did not end"
 
     def end(self) -> None:
         """Whatever has become of it."""
@@ -140,7 +140,7 @@ def push(queue: FairQueue, kind: str, name: str, **options: Any) -> str:
 
 
 def received(redis: Redis) -> bool:
-    """Whether the worker was told of all that was canceled, and it follows at once."""
+    """Return whether the worker got all cancellations, which it obeys at once."""
     return not redis.exists(REVOKED)
 
 
@@ -161,7 +161,7 @@ def test_a_canceled_id_that_is_pushed_again_runs(
     assert (runs.begun, runs.stopped, runs.ended) == (["old", "new"], ["old"], ["new"])
     assert worker.revoked == []
     assert queue.get_task("x").state is TaskState.FINISHED
-    assert [attempt.kind for attempt in queue.history("x")] == ["canceled"], "of the old run"
+    assert [attempt.kind for attempt in queue.history("x")] == ["canceled"], "the attempt of the old run"
     assert queue.check_invariants() == []
 
 
@@ -186,7 +186,7 @@ def test_the_old_run_had_ended_before_the_worker_was_notified(
     assert runs.begun.count("new") == 1
     assert (runs.stopped, sorted(runs.ended)) == ([], ["new", "old", "other"])
     assert queue.get_task("x").state is TaskState.FINISHED
-    assert [attempt.kind for attempt in queue.history("x")] == ["canceled"], "of the old run"
+    assert [attempt.kind for attempt in queue.history("x")] == ["canceled"], "the attempt of the old run"
 
 
 @both_kinds
@@ -232,7 +232,7 @@ def test_the_list_of_revoked_leases_is_bounded() -> None:
 
 
 def test_a_second_cancellation_does_not_interrupt_one_task_twice(queue: FairQueue, redis: Redis, runs: Runs) -> None:
-    """It is still busy with what can't be interrupted; nothing of it may be forgotten meanwhile."""
+    """The first task can't be interrupted yet; the worker must remember meanwhile that it was canceled."""
     ids = [push(queue, "deaf", "deaf"), push(queue, "awaited", "other")]
     worker = Running(AsyncWorker)
     eventually(lambda: set(runs.begun) == {"deaf", "other"})

@@ -61,7 +61,7 @@ def test_worker_processes_drop_tasks_and_continue(make_server: MakeServer, tmp_p
 
 @pytest.mark.slow
 def test_an_unknown_lease_is_not_renewed_for_ever(make_server: MakeServer, tmp_path: Path) -> None:
-    """As after a failover to a replica that was behind: the task had ended, and the server has it running again."""
+    """A failover to a replica that is behind has the same effect: an ended task is running again on the server."""
     server = make_server()
     with WorkerProcess(server, tmp_path, lease_seconds="3") as worker:
         worker.wait_ready()

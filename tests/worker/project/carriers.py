@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LEAKS = "tests:leaks"
-"""How often each carrier was found set by another task, by kind of task and carrier."""
+"""The key of the counts of values that another task had set, by kind of task and carrier."""
 WRONG = "tests:wrong"
-"""How often a task did not find what it had set itself."""
+"""The key of the counts of tasks that did not find the value that they had set."""
 
 
 class Carrier(NamedTuple):
@@ -46,9 +46,9 @@ class Carrier(NamedTuple):
     write: Callable[[int], Any]
     read: Callable[[], Any]
     clean: Any
-    """What a task should find."""
+    """The value that a task should read before it writes."""
     written: Callable[[int], Any]
-    """What a task should find that has written this number."""
+    """Returns the value that a task should read after it has written this number."""
 
 
 TENANT: contextvars.ContextVar[int | None] = contextvars.ContextVar("tenant", default=None)
@@ -78,7 +78,7 @@ sentry_sdk.init(
     dsn="https://key@localhost/1",
     transport=_NoTransport,
     before_send=_capture,
-    default_integrations=False,  # they make an event three times as expensive
+    default_integrations=False,  # the default ones make an event three times as expensive
     integrations=[ThreadingIntegration()],  # the integration carries scopes into threads
 )
 
@@ -90,7 +90,7 @@ def _write_sentry(number: int) -> None:
 
 
 def _read_sentry() -> tuple[Any, Any, list[Any]]:
-    """What an event of this task would say."""
+    """Send an event and return its tenant, its user and its breadcrumbs."""
     sentry_sdk.capture_message("hello")
     event = _captured.event
     crumbs = [crumb["message"] for crumb in event["breadcrumbs"]["values"] if crumb["category"] == "tenant"]

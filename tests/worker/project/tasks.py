@@ -1,4 +1,4 @@
-"""The tasks. Each start is told in the list `started`, so that tests can count how often a task began."""
+"""The tasks. Each start is recorded in the list `started`, so that tests can count the starts of a task."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ if "TEST_HEAR_ENDS" in os.environ:
 
 @task(name="portrait")
 def portrait() -> dict[str, Any]:
-    """What a task can see of its process."""
+    """Return the properties of the process that a task can see."""
     record(STARTED)
     time.sleep(0.3)  # so that another process gets the next one
     return {
@@ -414,7 +414,7 @@ async def cancels_all() -> None:
 
 @task(name="gathers")
 async def gathers(seconds: float) -> None:
-    """Wait for asyncio tasks of its own."""
+    """Create asyncio tasks and wait for them."""
     await asyncio.to_thread(record, STARTED)
     await asyncio.gather(asyncio.sleep(seconds), asyncio.sleep(seconds))
 

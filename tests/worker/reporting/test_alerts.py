@@ -112,7 +112,7 @@ def test_an_error_while_alerts_are_reported_is_logged_and_the_others_are_sent(
 
 
 def test_alerts_announced_after_the_end_are_sent() -> None:
-    """Whoever fetched an alert has taken it from the server: it is told now, or never."""
+    """A fetched alert is no longer on the server, so it must be sent now."""
     received: list[Alert] = []
 
     def receiver(alert: Alert, **_: Any) -> None:
@@ -138,7 +138,7 @@ def test_a_stopping_supervisor_leaves_alerts_to_the_next_worker(workers: Workers
     worker.send(signal.SIGTERM)
     eventually(lambda: "stopping: 1 running tasks" in worker.log)
     late = workers.push("noop", expires_at=time.time() - 1)
-    for _ in range(2):  # sweeps of the worker: whoever fetches alerts does it after the first
+    for _ in range(2):  # two sweeps: a worker that fetches alerts does so after the first
         workers.push("noop", execute_after=time.time() + 0.01)
         eventually(lambda: not workers.queue.get_stats().states[TaskState.SCHEDULED])
     worker.send(signal.SIGTERM)

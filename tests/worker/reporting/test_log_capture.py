@@ -1,4 +1,4 @@
-"""What a task logs is kept if it was declared with ``capture_logs``: its own lines, a bounded number, whatever is in them."""
+"""Tests of ``capture_logs``: a task's own log lines are stored, up to a limit and with any text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def texts(queue: FairQueue, task_id: str) -> list[list[str]]:
 
 
 def test_each_task_captures_its_own_log_lines(queue: FairQueue, push: Push) -> None:
-    """Of threads and coroutines at once, and of threads that a task starts in its context."""
+    """Threads and coroutines run at the same time, and tasks start threads in their context."""
 
     @task(name="plain", capture_logs=True)
     def plain(name: str) -> None:
@@ -133,7 +133,7 @@ def test_captured_log_lines_are_bounded_and_the_latest_are_kept(queue: FairQueue
 
 
 def test_log_lines_with_any_text_are_captured(queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])  # what pytest captures must be Unicode
+    monkeypatch.setattr(logging.root, "handlers", [logging.NullHandler()])  # pytest captures only valid Unicode
 
     class Broken:
         def __str__(self) -> str:

@@ -47,7 +47,7 @@ def _lines(path: Path) -> list[Line]:
 
 def _processor_time(pid: int) -> float:
     """Seconds that all threads of a process have used."""
-    return time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) of the C library
+    return time.clock_gettime((~pid << 3) | 2)  # the clock id that clock_getcpuclockid(3) returns
 
 
 def _wait_for(path: Path, lines: int) -> None:

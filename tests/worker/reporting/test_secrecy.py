@@ -75,5 +75,5 @@ def test_a_refused_password_is_not_logged(make_server: MakeServer, tmp_path: Pat
     url = server.url.replace("unix://", f"unix://app:{PASSWORD}@")
     with WorkerProcess(server, tmp_path, TEST_SERVER=url) as worker:
         eventually(lambda: "ERROR" in worker.log or "rror" in worker.log)
-    assert "password" in worker.log  # what the server says: it does tell
+    assert "password" in worker.log  # the error of the server is logged
     assert PASSWORD not in worker.log

@@ -35,7 +35,7 @@ def project(server: Server, redis: Redis, settings: Settings, monkeypatch: pytes
 
 @pytest.fixture
 def received() -> Iterator[list[tuple[str, str, dict[str, Any]]]]:
-    """``(signal, task's name, its other arguments)`` in the order in which they came; beside them a broken receiver."""
+    """Collect ``(signal, task's name, other arguments)`` in the order of arrival; connect a broken receiver as well."""
     found: list[tuple[str, str, dict[str, Any]]] = []
     receivers = {}
 
@@ -134,7 +134,7 @@ def test_signals_are_sent_for_each_step_of_a_task(
 def test_an_expired_task_sends_a_dead_letter_signal(
     received: list[tuple[str, str, dict[str, Any]]], tasks: dict[str, Any], kind: str
 ) -> None:
-    """It expired: no attempt has failed, but it is a dead letter."""
+    """An expired task has no failed attempt, but it is a dead letter."""
     tasks["good"].using(user_id="acme", expires_at=time.time() + 0.001).enqueue()
     queue = get_queue()
 
@@ -165,7 +165,7 @@ def test_alerts_fetched_at_the_end_are_sent(
         return finish(lease_renewal, seconds)
 
     monkeypatch.setattr(LeaseRenewal, "finish", sweep_once_more)
-    tasks["bad"].using(user_id="acme").enqueue()  # so that something was told before
+    tasks["bad"].using(user_id="acme").enqueue()  # so that a signal was sent before
     Worker([get_queue()], burst=True, concurrency=2).run()
     assert of(received, "good") == ["dead", "pushed"]
     close_queues()

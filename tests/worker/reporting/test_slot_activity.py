@@ -1,4 +1,4 @@
-"""What a worker's slots run, and why its processes died, is in the records of its processes."""
+"""Tests that the records of a worker's processes name the tasks in their slots and the causes of deaths."""
 
 from __future__ import annotations
 

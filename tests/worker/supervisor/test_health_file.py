@@ -39,7 +39,7 @@ def test_changes_are_written_at_once_and_all_else_once_a_second(tmp_path: Path) 
     file.update(0.2, [], facts(2))
     assert content() == ("healthy", 2, 0)
     file.update(0.3, [], facts(2, done=5))
-    assert content() == ("healthy", 2, 0), "how much was done is no news"
+    assert content() == ("healthy", 2, 0), "a new count of done tasks is not written at once"
     file.update(0.2 + HEALTH_WRITE_SECONDS, [], facts(2, done=5))
     assert content() == ("healthy", 2, 5)
     file.update(0.3 + HEALTH_WRITE_SECONDS, ["the server does not answer"], facts(2, done=6))

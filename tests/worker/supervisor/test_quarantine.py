@@ -69,7 +69,7 @@ def test_suspects_run_at_the_same_time_in_separate_processes(workers: Workers, t
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server")
 def test_the_death_of_the_fork_server_is_blamed_on_one_task(workers: Workers) -> None:
-    """It ends all processes, also those of suspects, so these run one after the other from then on."""
+    """The death ends all processes, also those of suspects, so suspects run one after the other from then on."""
     worker = workers.start(
         *("--processes", "1", "--concurrency", "4"), FAIRQUE_QUEUE__MAX_DELIVERIES="2", start_method="forkserver"
     ).wait_ready()

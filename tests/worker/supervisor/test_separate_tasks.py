@@ -1,4 +1,4 @@
-"""How long tasks that must run alone are put off, while a worker has no room for them. The tests pass the time in."""
+"""Tests of the delays of tasks that must run alone while a worker has no room for them. The tests pass the time in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _task(user: str, number: int, reason: AloneReason = AloneReason.QUARANTINE) 
 
 
 class Result(NamedTuple):
-    """Of a simulation: how long it took, and how often a task was fetched and given back."""
+    """The result of a simulation: its duration, and the number of tasks that were fetched and given back."""
 
     seconds: float
     given_back: int

@@ -25,7 +25,7 @@ READY_AGAIN = "are ready again: worker process did not respond"
 
 
 def leases_key(redis: Redis, process: psutil.Process) -> bytes:
-    """The key of what is leased to this process. A process may be ready a moment before its record is written."""
+    """Return the key of this process's leases. Its record may be written a moment after it is ready."""
 
     def find() -> bytes | None:
         for key in redis.scan_iter("fq:{default:0}:worker:*"):
@@ -100,11 +100,11 @@ def test_a_stopped_process_returns_tasks_that_it_has_not_started(workers: Worker
     stopped = worker.children()[0]
     ids, fetched = stop_with_fetched_tasks(workers.queue, workers.redis, stopped, 2)
     eventually(lambda: len(not_begun(workers.redis, stopped)) <= 2)
-    # What it still holds has started, or is about to start in its two slots. Some may have ended without being reported yet.
+    # The tasks that it still holds have started, will start in its two slots, or have ended and are not reported yet.
     kept = held_by(workers.redis, stopped)
     others = [task_id for task_id in ids if task_id not in kept]
     workers.wait_for(*others)
-    assert fetched - kept, "it had fetched ahead"
+    assert fetched - kept, "the process had fetched tasks ahead"
     eventually(lambda: READY_AGAIN in worker.log)
     stopped.send_signal(signal.SIGCONT)
     workers.wait_for(*ids)
@@ -158,7 +158,7 @@ def test_no_task_starts_twice_however_often_a_process_is_stopped(workers: Worker
 
 
 def test_a_stalled_process_is_detected_within_two_seconds() -> None:
-    """What a process has not begun is back within 2 seconds: the times that lead there, with a second for the call itself."""
+    """Tasks that have not begun are back within 2 seconds: the delays leave a second for the call itself."""
     from django_fairque.worker.common import limits
     from django_fairque.worker.supervisor import supervisor
 

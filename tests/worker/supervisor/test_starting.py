@@ -39,7 +39,7 @@ def server_of(worker: WorkerProcess) -> psutil.Process:
 
 
 def portraits(queue: FairQueue, push: Push, worker: WorkerProcess) -> list[dict[str, Any]]:
-    """Of both processes of a worker, that run one task at a time."""
+    """Return the portraits of both processes of a worker, each of which runs one task at a time."""
     found: dict[int, dict[str, Any]] = {}
 
     def seen() -> bool:
@@ -141,7 +141,7 @@ def test_a_fork_server_that_is_killed_is_replaced(workers: Workers, start_method
     eventually(lambda: not any(map(is_alive, children)))
     workers.wait_for(*ids)
     kinds = [attempt.kind for task_id in ids for attempt in workers.queue.history(task_id)]
-    assert [kind for kind in kinds if kind != "released"] == ["crashed"] * 2  # what has not begun is given back
+    assert [kind for kind in kinds if kind != "released"] == ["crashed"] * 2  # tasks that have not begun are given back
     assert "the fork server of worker" in worker.log
     assert server_of(worker).pid != server.pid
     assert worker.stop() == 0
