@@ -259,7 +259,7 @@ class TestMemory:
                 order.save()
                 raise ZeroDivisionError
             order.status = "a"
-            order.save()  # as it is in the database
+            order.save()  # the database has this value already
             order.status = "c"
             order.save()
         assert arrived(queue) == [["a"], ["c"]]

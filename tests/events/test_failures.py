@@ -249,7 +249,7 @@ class TestMistakes:
         ],
     )
     def test_invalid_options_of_an_event_are_refused(self, option: dict[str, Any], words: str) -> None:
-        """They are refused where they are written: no model, no task and no setting could make them right."""
+        """The declaration itself raises the error, because no model, task or setting could make these options valid."""
         with pytest.raises(TaskUsageError, match=words):
             on_save(Order, **option)
         assert rules.rules() == ()

@@ -64,7 +64,7 @@ class TestPlain:
         order.tags.add(*tags[:2])
         assert arrived(queue) == [[["add", 1, [11, 12]]]]
         order.tags.add(*tags[:2])
-        assert arrived(queue) == [], "they were there already"
+        assert arrived(queue) == [], "the order had these tags already"
         order.tags.remove(tags[0])
         assert arrived(queue) == [[["remove", 1, [11]]]]
         order.tags.clear()
@@ -158,7 +158,7 @@ class TestFixtures:
         loaded = DeserializedObject(Order(pk=1), {"tags": [tags[1], "no key"]})
         with pytest.raises(ValueError, match="no key"):
             loaded.save()
-        loaded.object.tags.add(tags[0])  # type: ignore[attr-defined] # it is an order
+        loaded.object.tags.add(tags[0])  # type: ignore[attr-defined] # the object is an order
         assert arrived(queue) == [[["add", 1, [11]]]]
 
 

@@ -97,7 +97,7 @@ class TestArguments:
         assert arrived(queue) == [[order.pk, 1]]
 
     def test_a_single_argument_path_may_be_given_without_a_list(self, queue: FairQueue, work: Work) -> None:
-        """It was read letter by letter: the fields "t", "o", "t"…"""
+        """The path was once read as a list of letters: the fields "t", "o", "t"…"""
         on_create(Order, args="total")(work)
         Order.objects.create(total=3)
         assert arrived(queue) == [[3]]

@@ -1,4 +1,4 @@
-"""What is saved in a transaction: after the commit of its database, once, in one call, or not at all."""
+"""Tests that events of a transaction send tasks once, in one call, after the commit, and never after a rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/reference/metrics-and-signals.md and the Grafana dashboard name is what is exported."""
+"""Tests that the metrics in docs/reference/metrics-and-signals.md and in the Grafana dashboard are exported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def exported(server: Server, redis: Redis, settings: Settings) -> list[Metric]:
 
 @pytest.fixture
 def labels(exported: list[Metric]) -> dict[str, set[str]]:
-    """Those of each sample's name."""
+    """Return the labels of each sample name."""
     found: dict[str, set[str]] = {}
     for family in exported:
         for sample in family.samples:
@@ -46,7 +46,7 @@ def labels(exported: list[Metric]) -> dict[str, set[str]]:
 
 
 def wrong_names(expression: str, labels: dict[str, set[str]]) -> Iterator[str]:
-    """What the expression names that is not exported, of metrics and of labels."""
+    """Return the metrics and labels of the expression that are not exported."""
     for name, selector in SELECTOR.findall(expression):
         if name not in labels:
             yield name

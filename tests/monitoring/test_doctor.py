@@ -1,4 +1,4 @@
-"""What a server can do and keeps, found by trying it on real ones."""
+"""Tests of the checks that try the abilities and the durability of a server, on real servers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def doctor(settings: Settings, redis: dict[str, Any], **sections: Any) -> tuple[
 def test_a_full_server_is_down_and_says_what_it_is(
     make_server: MakeServer, settings: Settings, options: tuple[str, ...], confirmed: dict[str, Any]
 ) -> None:
-    """What is found by writing is not known then."""
+    """The checks that write to the server have no result when its memory is full."""
     server = make_server(*options)
     with server.client() as client:
         client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
@@ -189,7 +189,7 @@ def test_the_log_of_a_managed_server_is_known_by_its_host() -> None:
 def test_a_declared_log_replaces_the_append_only_file(
     make_server: MakeServer, settings: Settings, durability: str
 ) -> None:
-    """As on ElastiCache, whose servers have no append-only file."""
+    """Servers of ElastiCache have no append-only file."""
     settings.FAIRQUE = {"REDIS": {"URL": make_server("--appendonly", "no").url}}
     assert APPEND_ONLY_FILE_IS_OFF in judge_health(get_queue()).reasons
     settings.FAIRQUE = {"REDIS": {**settings.FAIRQUE["REDIS"], "DURABILITY": durability}}

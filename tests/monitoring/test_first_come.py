@@ -1,4 +1,4 @@
-"""First come, first served, replayed: by hand, and by what must hold for any tasks."""
+"""Tests of the replay of first come, first served, with examples computed by hand and with properties of any tasks."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def families() -> dict[str, Metric]:
 
 
 def values(queue: str = "default") -> dict[tuple[str, ...], float]:
-    """Of one queue, by name and the values of the other labels; without prefix."""
+    """Return the samples of one queue by name without prefix and by the values of the other labels."""
     return {
         (
             sample.name.removeprefix("fairque_"),

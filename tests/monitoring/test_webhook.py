@@ -197,7 +197,7 @@ def test_changes_of_a_monitor_are_one_message(receiver: Receiver) -> None:
     assert posted["alerts"][0]["text"] == "queue default: ready tasks 1, over 0"
     receiver.status = 500
     queue.user("acme").purge()
-    assert len(monitor.check()) == 2  # it failed, and the check is not affected
+    assert len(monitor.check()) == 2  # sending failed, and the check is not affected
 
 
 def test_the_command_sends_a_test_alert(receiver: Receiver) -> None:

@@ -41,7 +41,7 @@ def rows(database: str = "default") -> list[OutboxEntry]:
 
 
 def arrived(queue: FairQueue) -> list[Any]:
-    """What tasks have arrived, in the order in which they run; they have run then."""
+    """Run all tasks that have arrived, and return their arguments in the order of the runs."""
     leases = queue.pop_batch(1000, "w")
     for lease in leases:
         queue.finish(lease)

@@ -1,4 +1,4 @@
-"""What waits in the outbox for its commit can be canceled, and never arrives."""
+"""Tests that a task in the outbox can be canceled before the commit and then never arrives."""
 
 from __future__ import annotations
 

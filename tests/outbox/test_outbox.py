@@ -149,7 +149,7 @@ class TestServerDown:
         assert result.state is TaskState.QUEUED
 
     def test_a_commit_with_an_outbox_waits_for_no_dead_server(self, down: dict[str, Any], settings: Settings) -> None:
-        """As it would where the commit is all there is: here the row is safe."""
+        """Without an outbox the commit waits, because a task would be lost; here the row is safe."""
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"REQUEST_TIMEOUT": 5}}
         with transaction.atomic():
             enqueue(1)
@@ -308,7 +308,7 @@ class TestRefused:
         assert stuck.is_stuck
         assert error in stuck.last_error
         assert "can't be relayed" in caplog.text
-        assert relay_rows("default").refused == 0, "it is tried again, but not at once"
+        assert relay_rows("default").refused == 0, "the row is tried again, but not at once"
         mended = {"tasks": second.tasks, "queue": second.queue}
         OutboxEntry.objects.filter(pk=second.pk).update(**mended)
         assert relay_rows("default", now=timezone.now() + timedelta(minutes=1)).tasks == 1

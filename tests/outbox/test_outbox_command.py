@@ -1,4 +1,4 @@
-"""What an operator sees of the outbox, on the command line and in the admin."""
+"""Tests of the outbox's command and of its page in the admin."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def break_first() -> OutboxEntry:
 
 @pytest.fixture
 def received() -> Iterator[list[object]]:
-    """What receivers were told of."""
+    """Return a list of the tasks that receivers of ``task_pushed`` got."""
     found: list[object] = []
     task_pushed.connect(receiver := lambda task, **_: found.append(task.payload["args"][1]))
     yield found

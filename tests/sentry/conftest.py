@@ -43,7 +43,7 @@ class Sent(Transport):
         return [content for kind, content in self.items if kind == "transaction"]
 
     def spans(self, op: str) -> list[dict[str, Any]]:
-        """Of all transactions."""
+        """Return the spans of all transactions."""
         return [span for transaction in self.transactions for span in transaction["spans"] if span["op"] == op]
 
     @property
@@ -71,7 +71,7 @@ def start_sentry(
         sentry_sdk.init(
             dsn="https://key@localhost/1",
             transport=sent,
-            default_integrations=False,  # those for Django and others would change this process for good
+            default_integrations=False,  # the default ones would change this process for good
             integrations=[integration or FairqueIntegration(), LoggingIntegration(), DedupeIntegration()],
             **{"traces_sample_rate": 1.0, **options},
         )

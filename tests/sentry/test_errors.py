@@ -1,4 +1,4 @@
-"""What Sentry is told of tasks that fail."""
+"""Tests of the events that Sentry gets about failed tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for a queue of several shards holds where each shard has a server that knows nothing of the others."""
+"""Tests of queues of which each shard is on another server: they behave like those with all shards on one server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of several servers, and of one of them that is down."""
+"""Tests of the pages and commands with several servers, also while one of them is down."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class RushOrder(Order):
 
 
 class GiftOrder(Order):
-    """A table of its own beside that of its parent."""
+    """A model with multi-table inheritance: its own columns are in a second table."""
 
     card = models.CharField(max_length=100, default="")
 
@@ -96,7 +96,7 @@ class Signed(models.Model):
 
 
 class Letter(Printed, Signed):
-    """It has a key of either parent; its own is the first's."""
+    """A model with two parents: it has the keys of both, and the first one is its primary key."""
 
     def __str__(self) -> str:
         return f"letter {self.pk}"

@@ -45,7 +45,7 @@ def runs_of(queue: FairQueue, services: Services, count: int = 10) -> list[Run]:
 
 @async_to_sync
 async def awaited(send: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """Call a method of coroutines on a loop of its own, and close the connections of that loop."""
+    """Call an asynchronous method on a new event loop, and close the connections of that loop."""
     try:
         return await send(*args)
     finally:

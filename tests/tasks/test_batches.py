@@ -1,4 +1,4 @@
-"""Tasks of which one call takes many: each item has an outcome of its own."""
+"""Tests of batch tasks: one call runs many items, and each item has a separate outcome."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ async def test_coroutines_threads_and_allowed_calls_do_not_warn(note: Any, monke
     await note.s("c").aenqueue()
     await sync_to_async(note.enqueue)("a")
     await asyncio.to_thread(note.enqueue, "b")
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # as for the ORM: a notebook runs in a loop
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # notebooks run in a loop and set this for the ORM
     note.enqueue("a")
 
 

@@ -1,4 +1,4 @@
-"""What a running task knows of itself, and how it reports."""
+"""Tests of the context of a running task and of its progress reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can't be run as it came: payloads and records that are damaged or of another shape."""
+"""Tests of payloads and records that can't be run, because they are damaged or have another shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.tasks.helpers import noop, raising, run_next
 
 @pytest.fixture
 def services(queue: FairQueue) -> Services:
-    """Of a worker that looks at no signatures: payloads must be harmless by themselves."""
+    """Return the services of a worker that checks no signatures, so payloads must be harmless by themselves."""
     return Services(queue.name, queue.config, queue.set_progress, signing="off")
 
 

@@ -16,7 +16,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 def names_after(page: str, module: str) -> dict[str, Any]:
-    """What the page's examples define, run one after the other."""
+    """Run the page's examples one after the other, and return the names that they define."""
     names: dict[str, Any] = {"__name__": module}
     for example in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(example, f"docs/{page}", "exec", dont_inherit=True), names)

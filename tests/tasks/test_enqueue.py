@@ -208,7 +208,7 @@ def test_an_undeclared_queue_is_a_mistake_with_the_nearest_match(queue: FairQueu
 
 
 class TestRetriesAboveTheQueuesLimit:
-    """They are reduced to the limit, with a warning for each name."""
+    """More retries than the limit are reduced to the limit, with one warning for each task name."""
 
     @pytest.fixture
     def queue(self, queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> FairQueue:

@@ -1,4 +1,4 @@
-"""What running a task means to the engine: results, states, tracebacks, time limits."""
+"""Tests of the results, states, tracebacks and time limits that a run records in the engine."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ from tests.worker.project.tasks import noop
 probe = Probe(lambda queue: os.getpid(), keep_seconds=60)
 
 def use(name):
-    # A line with what this process makes and has.
+    # Print the ids, nonces and connections of this process as one line.
     ids = [noop.enqueue(number).id for number in range(20)]
     ids += [result.id for result in noop.enqueue_many([((number,), {}) for number in range(20)])]
     print(json.dumps({

@@ -177,7 +177,7 @@ def test_middleware_has_the_facts_of_a_task(use: Callable[..., None]) -> None:
 
 
 class Language(TaskMiddleware):
-    """As the documentation shows it."""
+    """The example of the documentation."""
 
     @contextmanager
     def around_send(self, send: TaskSend) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Who writes what Celery or `django.tasks` calls it reads in the error what it is called here. And the text of a result."""
+"""Tests that errors about names of Celery or `django.tasks` contain our name. And tests of the text of a result."""
 
 from __future__ import annotations
 

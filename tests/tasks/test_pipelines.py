@@ -270,7 +270,7 @@ class TestMistakes:
         ],
     )
     def test_a_bare_task_that_stands_there_twice_is_refused(self, build: Callable[..., Pipeline]) -> None:
-        """It might be meant as one task of the graph, or as two."""
+        """A bare task that is used twice could mean one task of the graph, or two."""
         with pytest.raises(TaskUsageError, match=r"more than once: write \w\.s\(\) for each task that is meant"):
             build(*bare_tasks("abc"))
 

@@ -48,7 +48,7 @@ def test_there_is_no_result_before_the_end(queue: FairQueue) -> None:
     with pytest.raises(TimeoutError, match=r"had not ended after 0\.01 s; it is queued"):
         result.wait(timeout=0.01)
     end(queue, "finish")
-    assert result.wait(timeout=0) == {"n": 1}, "it is read once more after the time"
+    assert result.wait(timeout=0) == {"n": 1}, "the result is read once more after the time"
 
 
 def test_waiting_ends_with_the_task(queue: FairQueue) -> None:

@@ -1,4 +1,4 @@
-"""What a raised exception means: another attempt and when, a dead letter, or the end of it."""
+"""Tests of the effect of an exception: another attempt after a delay, a dead letter, or the end of the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever can write to the server, but has not the key, can't make a worker run anything."""
+"""Tests that an attacker with access to the server, but without the key, can't make a worker run anything."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_key_is_replaced_while_tasks_wait(queue: FairQueue, settings: Settings
     (entry,) = queue.dlq.list().items
     assert "SECRET_KEY_FALLBACKS" in entry.reason
 
-    queue.dlq.requeue(entry.entry_id)  # as it lies there: requeueing makes no forgery genuine
+    queue.dlq.requeue(entry.entry_id)  # requeueing does not sign the stored task again
     assert run(queue) == "dead"
     settings.SECRET_KEY_FALLBACKS = [old]
     queue.dlq.requeue(queue.dlq.list().items[0].entry_id)
@@ -424,7 +424,7 @@ def test_a_queue_takes_unsigned_tasks_again_when_no_worker_requires_signatures(q
     push(1000)
     queue.heartbeat("new", {}, requires_signatures=True, now=1001)
     queue.heartbeat("old", {}, requires_signatures=False, now=1002)  # some of its tasks would be dead letters
-    queue.heartbeat("another", {}, now=2000)  # of a version that says nothing
+    queue.heartbeat("another", {}, now=2000)  # a version that does not report this
     with pytest.raises(UnsignedTaskError):
         push(2000)  # no worker has reported the opposite
     queue.heartbeat("new", {}, requires_signatures=True, now=2001)

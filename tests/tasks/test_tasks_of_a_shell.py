@@ -26,7 +26,7 @@ def named(): ...
 
 @pytest.fixture(params=[{"__name__": "__main__"}, {"__name__": "__console__"}, {}], ids=["script", "console", "shell"])
 def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the script declares."""
+    """Run the script and return the names that it defines."""
     monkeypatch.setattr(sending, "unimportable", set())
     found: dict[str, Any] = dict(request.param)
     exec(SCRIPT, found)

@@ -1,4 +1,4 @@
-"""Of which transaction a pipeline waits for the commit."""
+"""Tests of the transaction for whose commit a pipeline waits."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_handler_may_be_a_task_or_a_coroutine(queue: FairQueue) -> None:
 
 
 def test_a_handler_may_be_any_callable(queue: FairQueue) -> None:
-    class Handler(dict[str, Any]):  # not hashable, without a signature of its own
+    class Handler(dict[str, Any]):  # not hashable, and it inherits its signature
         def __call__(self, payload: Any) -> Any:
             return payload
 

@@ -113,7 +113,7 @@ def taking(hint: Any) -> "AnyDefinition":
         (Line, Line(KEY, Decimal("9.90")), {"sku": str(KEY), "price": "9.90", "due": None}),
         (Cart, Cart(id=KEY, cartSize=Size.LARGE), {"id": str(KEY), "tags": [], "cartSize": 2}),
         (Pair, Pair(1, KEY), [1, str(KEY)]),
-        (Optional[UUID], KEY, str(KEY)),  # noqa: UP045 - a class of its own before Python 3.14
+        (Optional[UUID], KEY, str(KEY)),  # noqa: UP045 - a separate class before Python 3.14
         (UUID | None, None, None),
         (list[UUID], [KEY], [str(KEY)]),
         (Sequence[UUID], [KEY], [str(KEY)]),
@@ -133,7 +133,7 @@ def taking(hint: Any) -> "AnyDefinition":
 def test_a_value_arrives_unchanged(queue: FairQueue, services: Services, hint: Any, value: Any, stored: Any) -> None:
     result = taking(hint).enqueue(value)
     payload = json.loads(queue.get_task(result.id).payload_bytes)
-    assert payload == {"args": [stored], "kwargs": {}}  # as a worker reads it that knows nothing of types
+    assert payload == {"args": [stored], "kwargs": {}}  # a worker without the types reads this
     assert run_next(queue, services) == "finished"
     assert received == [value]
     assert type(received[0]) is type(value)

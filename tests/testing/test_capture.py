@@ -66,7 +66,7 @@ def test_an_enqueued_task_is_captured_with_its_arguments_and_options(fairque: Ca
 
 
 def test_no_server_has_to_be_named(settings: Settings, greet: Any) -> None:
-    # As in development, where the embedded server is the default.
+    # In development the embedded server is the default, so settings need not name one.
     settings.FAIRQUE = {"QUEUE": {"REQUEST_TIMEOUT": 0.1}, "QUEUES": {"mail": {}}}
     with pytest.raises(ConfigurationError, match="no server is named"):
         greet.enqueue("acme", "a")

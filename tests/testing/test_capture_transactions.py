@@ -1,4 +1,4 @@
-"""What is captured in the transactions of a test: what was rolled back is not, and many take no longer each than few."""
+"""Tests of capturing in transactions: rolled back tasks are not captured, and the time per task does not grow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lines_run(call: Callable[[], object]) -> int:
 
 
 class TestMany(TestCase):
-    """Each task has a hook of its own where Django's `TestCase` has opened the transaction."""
+    """In the transaction of Django's `TestCase`, each task has a separate commit hook."""
 
     def test_capturing_four_times_as_many_tasks_takes_four_times_as_long(self) -> None:
         @task(name="work")

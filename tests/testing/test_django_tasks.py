@@ -1,4 +1,4 @@
-"""What is captured of `django.tasks`."""
+"""Tests of capturing tasks of `django.tasks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was captured answers every question of its handles: no server is asked, because there is none."""
+"""Tests that the handles of captured tasks answer every call without a server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def awaited(value: Coroutine[Any, Any, Any]) -> Any:
 
 
 def answer(handle: Any, name: str) -> Any:
-    """What a public name of a handle says, such that it can be compared; an error's class if it raises one."""
+    """Return the comparable value of a handle's public name, or the class of the error that it raises."""
     try:
         value = getattr(handle, name)
         if callable(value):
@@ -283,7 +283,7 @@ def test_a_captured_step_waits_for_its_predecessor(fairque: Capture, work: Any) 
     first, second = sent(work, "returns").results
     assert (first.state, second.state, second.position) == (TaskState.QUEUED, TaskState.DEFERRED, None)
     assert first.cancel()
-    assert second.state is TaskState.CANCELED  # as in a queue: what depends on it is canceled with it
+    assert second.state is TaskState.CANCELED  # a queue cancels dependents as well
     assert fairque.run() == 0
 
 

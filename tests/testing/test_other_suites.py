@@ -1,6 +1,6 @@
 """Test suites of projects, as their own runners run them: tasks are captured, each test begins with none, and no server is used.
 
-The project is written into a directory and run by programs of its own. Its server, if it names one, stays empty.
+The project is written into a directory and run by separate processes. Its server, if it names one, stays empty.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What captured tasks return and pass on is kept as a queue keeps it: what a worker refuses fails here as well."""
+"""Tests that captured tasks store values like a queue, and that values that a worker refuses fail as well."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def passing() -> Any:
 
 
 def end_of(result: TaskResult) -> list[Any]:
-    """How it ended, in a form that can be compared."""
+    """Return the state, the outcome and the errors of a task, in a form that can be compared."""
     try:
         outcomes = result.result()
     except TaskFailedError as error:

@@ -1,4 +1,4 @@
-"""`unique_for`, `debounce` and chosen ids of what is captured: which calls are one task."""
+"""Tests of `unique_for`, `debounce` and chosen ids of captured tasks: some calls are one task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def calls() -> list[str]:
-    """How each run of `work` ends."""
+    """Return the list of the arguments of the runs of `work`, which decide about their ends."""
     return []
 
 

@@ -41,7 +41,7 @@ def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[Sta
     def start(*arguments: str) -> subprocess.Popen[str]:
         own = {
             "FAIRQUE_REDIS__URL": server.url,
-            "FAIRQUE_OUTBOX": "true",  # as testproject's settings have it, in place of which the tests' are used
+            "FAIRQUE_OUTBOX": "true",  # the settings of testproject, which the tests replace, have this too
             "TESTPROJECT_DATABASE": str(database),
             "PYTHONPATH": str(ROOT),
         }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def documents(database: Path) -> dict[tuple[str, str], int]:
-    """How many documents each owner has in each status."""
+    """Return the number of documents by owner and status."""
     query = "SELECT owner, status, COUNT(*) FROM library_document GROUP BY owner, status"
     connection = sqlite3.connect(database)
     try:

@@ -23,7 +23,7 @@ TEXT = "def answer():\n    return 42\n"
 
 
 def waiting(queue: FairQueue) -> list[tuple[str, str, Any]]:
-    """Name, user and arguments of what is queued, in the order of sending."""
+    """Return the name, user and arguments of each queued task, in the order of sending."""
     tasks = sorted(queue.tasks(TaskState.QUEUED).items, key=lambda task: task.ready_at or 0)
     return [(task.name.rpartition(".")[2], task.user_id, task.payload["args"]) for task in tasks]
 

@@ -89,7 +89,7 @@ def test_a_package_report_is_what_a_plain_computation_finds(queue: FairQueue, pa
 
 
 def as_json(value: object) -> object:
-    """As it comes back from a queue: tuples are lists."""
+    """Return the value that comes back from a queue: tuples become lists."""
     import json
 
     return json.loads(json.dumps(value))

@@ -1,4 +1,4 @@
-"""What the demonstration shows while it waits."""
+"""Tests of the progress that the demonstration shows while it waits."""
 
 from __future__ import annotations
 

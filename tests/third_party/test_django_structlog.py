@@ -1,4 +1,4 @@
-"""What django-structlog binds for a request is in the log lines of the tasks that it enqueues."""
+"""Tests that values that django-structlog binds for a request are in the log lines of the request's tasks."""
 
 from __future__ import annotations
 

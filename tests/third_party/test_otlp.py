@@ -1,4 +1,4 @@
-"""What docs/guides/observability.md sets up sends spans and metrics of a worker's processes to an OTLP receiver."""
+"""Tests that the setup of docs/guides/observability.md sends a worker's spans and metrics to an OTLP receiver."""
 
 from __future__ import annotations
 

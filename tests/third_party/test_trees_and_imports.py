@@ -1,4 +1,4 @@
-"""What model events see of django-mptt and django-import-export."""
+"""Tests of model events with django-mptt and django-import-export."""
 
 from __future__ import annotations
 

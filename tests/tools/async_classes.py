@@ -80,7 +80,7 @@ def generated() -> str:
 
 
 class Names:
-    """What the classes use of their modules: imported names, type variables, and what a module defines itself.
+    """The names that the classes use from their modules: imports, type variables, and definitions of the module.
 
     Classes of the module are imported by name, functions get a prefix, `prefixes`, because modules may define the same name.
     """

@@ -98,7 +98,7 @@ def _measured(written: dict[str, Any]) -> str:
 
 
 def _place(name: str, python: str, details: dict[str, dict[str, str]]) -> str:
-    """What runs the tasks, and what differs from the others' surroundings."""
+    """Return the threads or coroutines that run the tasks, and its differences from the other peers."""
     if name == OURS:
         return "8 threads"
     parts = [PEERS[name].runs_in]
@@ -127,7 +127,7 @@ def _reason(name: str, details: dict[str, dict[str, str]]) -> str:
 
 
 def results(part: str) -> dict[str, Any]:
-    """What the newest run of this part of the benchmarks wrote."""
+    """Return the data of the newest run of this part of the benchmarks."""
     found: dict[str, Any] = json.loads((RESULTS / f"{part}.json").read_text())
     return found
 
@@ -143,7 +143,7 @@ def with_figures(page: str, part: str, written: dict[str, Any]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """What this command writes: the text of each page, the history of all runs, and its chart."""
+    """Return the files of this command: the text of each page, the history of all runs, and its chart."""
     pages = {page: with_figures(page.read_text(), part, results(part)) for part, page in PAGES.items()}
     runs = history.with_run(history.history(), results("peers"))
     return {**pages, history.FILE: history.to_text(runs), history.PICTURE: history.chart(runs)}

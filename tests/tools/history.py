@@ -1,4 +1,4 @@
-"""How many tasks a second queues ran in each run of the benchmarks so far: the history, and a chart of it.
+"""Keeps the history of the tasks a second that each run of the benchmarks measured, and draws a chart of it.
 
 ``python -m tests.tools.figures`` adds the newest run of ``peers`` to tests/lab/benchmarks/results/history.json and draws the
 chart.

@@ -1,7 +1,7 @@
 """Counts the files and functions of the package that an enqueue, a pop, a run and a finish pass, and prints them as JSON.
 
-A program of its own, which `test_conventions.py` runs: while it counts, the interpreter calls a function at each call, and
-nothing else should happen in that process.
+`test_conventions.py` runs this program in a separate process: while it counts, the interpreter calls a function at each
+call, and nothing else should happen in that process.
 """
 
 from __future__ import annotations

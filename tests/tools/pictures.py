@@ -63,7 +63,7 @@ WIDTH = 720
 
 
 def picture(height: int, title: str, description: str, body: Sequence[str], style: str = "") -> str:
-    """An SVG of `WIDTH` × ``height`` for light and dark pages, with what a screen reader reads."""
+    """Return an SVG of `WIDTH` × ``height`` for light and dark pages, with texts for screen readers."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img" aria-labelledby="title desc">'
@@ -90,7 +90,7 @@ def text(x: float, y: float, words: str, kind: str = "") -> str:
 
 
 def results() -> dict[str, Any]:
-    """What the benchmarks wrote."""
+    """Return the figures that the benchmarks wrote."""
     found: dict[str, Any] = json.loads(RESULTS.read_text())
     return found
 
@@ -140,7 +140,7 @@ NOISY_CONDITIONS = (
 
 
 def noisy_neighbor(found: Mapping[str, Any]) -> str:
-    """How long each customer's single task waited behind 10,000 tasks of another customer, in two bars."""
+    """Draw in two bars the wait of each customer's single task behind 10,000 tasks of another customer."""
     fair, first_come = waits(found, "fair"), waits(found, "first come")
     left, top, row, most = 150, 92, 38, max(first_come)
     scale = (WIDTH - left - 80) / most
@@ -235,7 +235,7 @@ def _panel(top: int, title: str, order: Sequence[str], queues: Sequence[Sequence
 
 
 def files() -> dict[Any, str]:
-    """What this command writes: the text of each file."""
+    """Return the text of each file that this command writes."""
     found = results()
     return {
         DOCS / "images" / "noisy-neighbor.svg": noisy_neighbor(found),

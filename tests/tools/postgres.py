@@ -34,7 +34,7 @@ def main(command: list[str]) -> int:
     if programs is None:
         print("no PostgreSQL is installed here", file=sys.stderr)
         return MISSING
-    # It refuses to run as root.
+    # PostgreSQL refuses to run as root.
     user = "postgres" if os.geteuid() == 0 else getpass.getuser()
     with tempfile.TemporaryDirectory(prefix="fq-pg-") as name:
         place = Path(name)

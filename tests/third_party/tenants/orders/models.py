@@ -1,4 +1,4 @@
-"""What each tenant has."""
+"""The models of each tenant."""
 
 from __future__ import annotations
 
