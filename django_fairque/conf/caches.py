@@ -64,7 +64,7 @@ def read_cache_options(
     own = {**credentials, **(options.get("CONNECTION_POOL_KWARGS") or {})}
     if options.get("SENTINELS"):
         return _sentinel(alias, location, options, own)
-    if not is_cluster:  # a cluster's nodes are found by name alone
+    if not is_cluster:  # a cluster uses only the address and the options of the cache
         classes = {"CONNECTION_FACTORY": factory, **options}
         _refuse(alias, {name: classes[name] for name in _CLASSES if classes.get(name) not in (None, *_USUAL)})
     return _build_server_options(alias, location, own)

@@ -92,7 +92,7 @@ def _scale(value: float, units: Iterable[tuple[float, str]]) -> str:
 
 
 def _digits(value: float) -> str:
-    """Write three digits, with separators and without trailing zeros."""
+    """Write a number with three significant digits; one from 100 on as a whole number, such as ``12,345``."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if 0 < value < 0.001:

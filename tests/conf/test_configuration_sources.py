@@ -358,11 +358,11 @@ class TestMistakes:
             f"- queues.mail.sharts in {file}: unknown key; did you mean shards?",
         ]
 
-    def test_in_overrides(self) -> None:
+    def test_a_mistake_in_the_overrides_names_the_override(self) -> None:
         with pytest.raises(ConfigurationError, match=r"(?m)^override worker\.processes: expected a whole number"):
             get_config(overrides={"worker": {"processes": 0}})
 
-    def test_those_of_all_sources_are_told_together(self, configure: Configure, tmp_path: Path) -> None:
+    def test_mistakes_of_all_sources_are_in_one_message(self, configure: Configure, tmp_path: Path) -> None:
         settings = {**with_file(tmp_path, "queue: {shards: 999}"), "WORKER": {"HANDLR": 1}}
         message = configure.error(settings, FAIRQUE_REDIS__PORT="x")
         assert message.startswith("3 mistakes in the configuration\n- ")

@@ -137,5 +137,5 @@ class TestPage:
         assert "a name that is missing there is gone" in text
 
     @pytest.mark.parametrize("name", re.findall(r"`(\w+Error)`", PAGE.read_text()))
-    def test_each_error_exists(self, name: str) -> None:
+    def test_the_error_classes_of_the_first_design_exist(self, name: str) -> None:
         assert issubclass(getattr(errors, name), errors.FairQueueError)

@@ -84,7 +84,7 @@ def test_a_task_for_another_queue_waits_for_a_refused_task_of_its_user(queue: Fa
     assert arrived(get_queue()) == [4]
 
 
-def test_tasks_wait_for_their_user_s_refused_task_in_single_relays(queue: FairQueue, settings: Settings) -> None:
+def test_a_relay_does_not_pass_a_refused_task_of_the_same_user(queue: FairQueue, settings: Settings) -> None:
     left_behind(1, 2)
     left_behind("x" * 5000, customer="other")
     left_behind(3)

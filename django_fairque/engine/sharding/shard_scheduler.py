@@ -206,7 +206,7 @@ class ShardScheduler:
         return rank, self._orders[rank].turn(index)
 
     def position(self, index: int) -> tuple[int, float, float]:
-        """Return the sort key of shard ``index``; the least is next: the turn, and of a newcomer when it came."""
+        """Return the sort key of shard ``index``: order, turn, and arrival of a newcomer. The shard with the lowest is next."""
         rank = self._rank(index)
         return rank, self._orders[rank].turn(index), self._orders[rank].came(index)
 

@@ -134,7 +134,7 @@ def check_weight(weight: object) -> str:
 
 
 def check_limit_value(what: str, value: object) -> object:
-    """The value of a limit's field."""
+    """Return ``value`` if the limit ``what`` may have it; None stands for no limit."""
     top = MAX_LIMIT_VALUES[what]
     if value is not None and not is_integer(value, 1, top):
         raise TaskValidationError(

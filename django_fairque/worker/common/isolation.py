@@ -140,7 +140,7 @@ class TaskContexts:
 
     def __init__(self) -> None:
         self._initial = Context()
-        # Django keeps the caches of a thread in context variables. Setting one in an empty context shows which they are.
+        # Django keeps connections to caches in context variables. An empty context in which a cache is set has just these.
         scratch = Context()
         nothing: Any = None
         scratch.run(caches.__setitem__, "default", nothing)

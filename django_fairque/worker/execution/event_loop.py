@@ -48,7 +48,8 @@ LOOP_REQUEST_SECONDS = 0.4
 LOOP_BLOCKED_SECONDS = 0.9
 """Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
 LOOP_STOPPED_SECONDS = 5.0
-"""Seconds after which a loop of the program that does not run counts as stopped: it may run in several parts."""
+"""Seconds after which an idle event loop of the program counts as stopped. A program may call ``run_until_complete`` several
+times, with pauses in which its loop is idle."""
 SLOTS_PER_TURN = 16
 """Slots that take work at one turn of the loop, some 0.1 ms each: in between, whatever else runs on the loop goes on."""
 MAX_STACK_CHARACTERS = 4_000

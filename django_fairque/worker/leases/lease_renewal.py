@@ -77,7 +77,7 @@ class LeaseReturn:
     started: list[int] = field(default_factory=list)
     """Tokens of the tasks that the worker was running, if it was ended for another reason than a crash."""
     outcomes: list[Outcome] = field(default_factory=list)
-    """Outcomes of tasks that ended with the worker in another way. These are sent first."""
+    """Outcomes of tasks that neither crashed nor were running when the worker ended. These are sent first."""
     moved: list[tuple[LeaseKey, str]] = field(default_factory=list)
     """Leases that the worker had passed on, each with the worker id of the separate process that runs the task. Before the other
     leases are given back, these are moved to that process, because it may not have taken them over yet."""

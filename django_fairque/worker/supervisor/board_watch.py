@@ -86,8 +86,8 @@ class BoardWatch:
         return max((self._time - self._settled_at[shard] for shard in shards), default=0.0)
 
     def beyond_limit(self, grace: float) -> list[OccupiedSlot]:
-        """Return the slots that have run for more than ``grace`` seconds beyond their limit, whatever start time the process
-        wrote."""
+        """Return the slots whose task has exceeded its time limit by more than ``grace`` seconds. The supervisor measures this
+        with its own clock: the start time that the process wrote is not used."""
         found = []
         for slot, version in enumerate(self._versions):
             if version & 1 and self._time - self._changed_at[slot] > grace:

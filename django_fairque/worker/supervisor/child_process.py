@@ -249,7 +249,8 @@ HISTORY_TEXTS = {
     EndReason.NO_OUTCOMES: "it did not report outcomes",
     EndReason.NO_PROGRESS: "its fetch loop made no progress",
 }
-"""Reasons for killing a process, as the histories of its other tasks have them. A reason that is missing appears as its value."""
+"""Reasons for killing a process because of one task, in the words of the histories of its other tasks. For a reason without an
+entry, the history has the value of the enum."""
 BEYOND_LIMIT_SECONDS = 5.0
 """Seconds beyond the hard limit of a task after which the supervisor's own clock decides."""
 UNREPORTED_SECONDS = 5.0

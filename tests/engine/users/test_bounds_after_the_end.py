@@ -95,7 +95,7 @@ def test_removed_results_free_room_for_new_ones(make_queue: MakeQueue, redis: Re
     assert not redis.exists(P + "user:a"), "an idle user without results is forgotten"
 
 
-def test_a_task_with_a_chosen_id_that_runs_again_gives_its_result_up(make_queue: MakeQueue) -> None:
+def test_the_new_result_of_a_task_that_runs_again_replaces_its_old_one(make_queue: MakeQueue) -> None:
     queue = make_queue(max_result_bytes=4000)
     first = finish(queue, "a", 0)
     for at in range(1, 5):

@@ -38,7 +38,8 @@ local function cancel_dependent(task, reason)
   counters.count('canceled', 1)
 end
 
--- Adds the dependents with these ids to `tasks`, up to `limit`. With `is_failed` only those that don't wait out the failure.
+-- Add the dependents with these ids to `tasks`, up to `limit`. If the task has failed (`is_failed`), add only those that run or are
+-- canceled then; the others go on waiting, because the failed task may be requeued.
 local function add_dependents(tasks, source, ids, limit, seen, is_failed)
   for _, id in ipairs(ids) do
     if #tasks >= limit then return end

@@ -41,7 +41,8 @@ local EPOCH = clock.EPOCH
 -- The key of the sorted set.
 function ring.key(ring_owner) return ring_owner == counters.shard and K.ring or ring_owner.ring end
 
--- Invariant: a user is in its ring exactly if it can be served. For an organization, `ready` is the number of its members in its ring, and `run` the number of their running tasks.
+-- Invariant: a user is in its ring exactly if it can be served. For an organization, `ready` is the number of its members in its
+-- ring, and `run` the number of their running tasks.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
@@ -125,7 +126,8 @@ local function place_of(one)
 end
 ring.place_of = place_of
 
--- Write the place of one who enters the ring. Invariant: its tag is not below the virtual time, or it is a newcomer.
+-- Put a user or organization into its ring, where it was not before. If its tag is below the virtual time, it becomes a newcomer and
+-- its tag is raised. Invariant: then no tag in the ring is below the virtual time, apart from those of newcomers.
 function ring.join(one)
   local ring_owner = one.ring_owner
   if one.came > 0 or one.tag < ring_owner.vtime then
