@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 830,
     "Lua": 4_416,
 }
-TESTS_BUDGET = 56_040
+TESTS_BUDGET = 56_080
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
