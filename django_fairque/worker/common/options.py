@@ -192,18 +192,21 @@ def _as_list(value: Any, name: str, what: str) -> list[Any]:
     return list(value)
 
 
+def _is_queue(value: object) -> bool:
+    from django_fairque.engine.queue.queue import FairQueue  # imports redis, which a check of names does not need
+
+    return isinstance(value, FairQueue)
+
+
 def unique_queues(queues: Sequence[Q]) -> list[Q]:
     """Return the queues without repeated ones. A worker keeps its state of a queue by the queue's name.
 
     Raises:
         ConfigurationError: different queues have one name, or it is no list.
     """
-    from django_fairque.engine.queue.queue import FairQueue
-
     found: dict[str, Q] = {}
     for queue in _as_list(queues, "queues", "queues"):
-        is_queue = isinstance(queue, (str, FairQueue))
-        if not is_queue:
+        if not isinstance(queue, str) and not _is_queue(queue):
             raise ConfigurationError(f"queues: expected names of queues, or FairQueue objects; got {short(queue)}")
         name = queue if isinstance(queue, str) else queue.name
         first = found.setdefault(name, queue)
