@@ -160,7 +160,7 @@ def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> Non
         ({"task": "shop.report", "cron": "x * * * *"}, "can't be understood"),
         ({"task": "shop.report", "every": 60, "timezone": "Mars"}, "name of a time zone, got 'Mars'"),
         ({"task": "shop.report", "every": 60, "expires": 0}, "a number of seconds greater than 0 .*; got 0"),
-        ({"task": "shop.report", "evry": 60}, "unknown key; did you mean every"),
+        ({"task": "shop.report", "evry": 60}, "unknown key; did you mean EVERY"),
         ({"task": "shop.report", "every": 60, "queue": "male"}, "unknown queue 'male'; did you mean mail"),
         ({"task": "shop.report", "every": 60, "missed": "twice"}, '"skip", "one" or "all"; got \'twice\''),
         ({"every": 60}, 'the name of a task, such as "shop.tasks.report"; got nothing'),

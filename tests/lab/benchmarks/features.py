@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, list[tuple[str, str, str]]] = {
         ("engine/lua/lib/ring.lua", "one.paused or one.held) and (not one.cap or one.run < one.cap)", "one.paused)"),
         ("engine/lua/lib/charges.lua", "expected_cost(user)\n  rate.forget_step(user)", "expected_cost(user)"),
         ("engine/lua/lib/charges.lua", "if user.gap then -- a token bucket", "if false then -- a token bucket"),
-        ("engine/lua/lib/charges.lua", "    rate.give_token_back(user, task.started or now)\n", ""),
+        ("engine/lua/lib/charges.lua", "    rate.give_token_back(user, task.started or clock.now)\n", ""),
         (
             "engine/lua/lib/push_decide.lua",
             "local limit = user.backlog or (options.max_backlog > 0 and options.max_backlog)",

@@ -192,6 +192,11 @@ def test_a_connection_that_became_too_old_is_not_used(workers: Workers, tmp_path
     assert have_found_open_connections() == [False, False]
 
 
+def two_microseconds() -> float:
+    """Return 2e-6, or more while the machine is slow: three sums of a hundred numbers, which take 0.8 µs each on a quiet one."""
+    return max(2e-6, 3 * min(timeit.repeat(lambda: sum(range(100)), number=5_000, repeat=20)) / 5_000)
+
+
 def test_a_context_costs_a_task_at_most_two_microseconds() -> None:
     def mean(function: Callable[[], object]) -> float:
         """The least of several measurements: other programs may have disturbed the others."""
@@ -203,7 +208,7 @@ def test_a_context_costs_a_task_at_most_two_microseconds() -> None:
         isolation.clean_up_connections(close=True)
 
     contexts = isolation.TaskContexts()
-    assert mean(task) - mean(int) < 2e-6
+    assert mean(task) - mean(int) < two_microseconds()
 
 
 async def test_a_context_costs_a_coroutine_at_most_two_microseconds() -> None:
@@ -221,6 +226,6 @@ async def test_a_context_costs_a_coroutine_at_most_two_microseconds() -> None:
         return min([await seconds(isolation.clean_up_coroutine) for _ in range(20)])
 
     try:
-        assert await contexts.new().run(asyncio.ensure_future, check()) < 2e-6
+        assert await contexts.new().run(asyncio.ensure_future, check()) < two_microseconds()
     finally:
         contexts.end()
