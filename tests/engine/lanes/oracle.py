@@ -15,7 +15,7 @@ LANES: tuple[Lane, ...] = ("urgent", "normal", "bulk")
 LEAST: dict[Lane, float] = {"normal": 0.5, "bulk": 0.05}
 """The least share of the worker time for a lane that waits."""
 COST = 1e6
-"""What a task is charged."""
+"""The charge of a task."""
 AHEAD = 10 * COST
 """By how much the urgent tasks of a user may be ahead of the virtual time, and the most that a lane is owed."""
 ROUNDING = 1e-5
