@@ -39,7 +39,7 @@ CANCELING = {
         {"action": "cancel_all", "confirm": "yes", "done": "0", "left": "2"},
         ["a", "c"],
     ),
-    "with what depends on it": (
+    "a task and its dependents": (
         page_url("dependencies", task="a"),
         {"action": "cancel_subtree", "confirm": "yes"},
         ["b", "a"],

@@ -482,7 +482,7 @@ def test_a_task_is_canceled_from_its_page(admin_client: Client, queue: FairQueue
     assert "The task was canceled" in act(admin_client, page("t"), "cancel")
     assert state(queue, "t") is TaskState.CANCELED
     assert "had ended before" in act(admin_client, page("t"), "cancel")
-    assert logged() == [("default: t", "The task was canceled, with what depends on it.")]
+    assert logged() == [("default: t", "The task was canceled, and so were the tasks that depend on it.")]
 
 
 def test_an_unknown_name_is_the_first_reason_for_a_wait(admin_client: Client, queue: FairQueue) -> None:

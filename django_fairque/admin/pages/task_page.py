@@ -156,7 +156,7 @@ class TaskPage(PayloadEditor):
             self.ask_first(text % {"task": self.key, "count": number(count)} + more, _("Cancel them"))
         if not results.cancel(self.queue, self.key, self.canceled_by):
             raise ValueError(_("The task had ended before."))
-        return _("The task was canceled, with what depends on it.")
+        return _("The task was canceled, and so were the tasks that depend on it.")
 
     @Action("change_task")
     def run_now(self) -> str:

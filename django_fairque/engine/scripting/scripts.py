@@ -38,7 +38,7 @@ local frame, each_call = {{ calls = 0, seen = 0, since = 0, {format} }}, nil
 do
 
 local inits = {{}} -- by library: the functions that run at each call of a command which includes it
-local own_inits -- of the library that is being defined
+local own_inits -- the functions of the library that is being defined
 function frame.library(name)
   own_inits = {{}}
   inits[name] = own_inits

@@ -45,7 +45,7 @@ def test_users_with_a_backlog_never_differ_by_more_than_one_task(queue: FairQueu
 
 
 def test_users_whose_tasks_have_all_expired_leave_a_batch_to_the_others(queue: FairQueue) -> None:
-    """They fill the first page of the ring and yield no task: users beyond that page must not be passed over."""
+    """Users with only expired tasks fill the first page of the ring. Users beyond that page must not be passed over."""
     for number in range(109):  # a sweep takes 100 of them
         queue.push(task(f"expired{number}", expires_at=NOW + 10), now=NOW)
     for user in "bc":

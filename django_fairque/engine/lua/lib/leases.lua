@@ -21,9 +21,8 @@ function leases.close(user, task, took, is_run)
   return charges.settle(user, task, took, waited, is_run)
 end
 
--- A task that was handed out this often without an outcome may be the one that ends its processes. So it waits before
--- it is handed out again, and other tasks have the processes meanwhile. The first time may be bad luck, and costs
--- nothing. Tasks that died together come back one after the other (their tokens follow each other), so that the task
+-- A task that was handed out this often without an outcome may be the one that ends its processes. So there is a pause before
+-- its next start, and other tasks have the processes meanwhile. There is no pause after the first time, which may be an accident. Tasks that died together come back one after the other (their tokens follow each other), so that the task
 -- that caused it does not run with the others again.
 local SUSPECT = 2
 local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6

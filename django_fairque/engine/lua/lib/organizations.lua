@@ -1,8 +1,8 @@
 -- An organization's record and its place in the ring, where it stands as if it were one user. The same
 -- functions of lib/ring.lua serve both.
 --
--- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record but the note
--- of a pause is a number. In the shard's ring its entry begins with a byte with which no user's id begins.
+-- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record
+-- is a number, except the note about a pause. In the shard's ring its entry begins with a byte with which no user's id begins.
 --
 -- include numbers calls keys counters slot writes records ring
 

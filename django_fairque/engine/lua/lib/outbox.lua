@@ -1,5 +1,5 @@
--- A message for another shard: a worker of the queue carries it there, and it stays until that is done. `field` says
--- what it is, so that the same message is there once.
+-- Messages for other shards. A worker of the queue carries a message to its shard, and the message stays until that is done.
+-- `field` identifies the message, so that the same one is not stored twice.
 
 local outbox = {}
 

@@ -62,8 +62,8 @@ local function elder_of(task)
   return behind
 end
 
--- Puts tasks that come back in the order in which they are to be written, the youngest first, and finds out behind which
--- each critical one belongs: their list has no order of its own, and some may have come back before. Reads only.
+-- Sort tasks that come back into the order in which they are written, the youngest first. Find the task behind which each
+-- critical one belongs: a list keeps no order by itself, and some may have come back before. Nothing is written.
 function queues.order_returning(tasks)
   table.sort(tasks, function(a, b)
     if a.ready ~= b.ready then return a.ready > b.ready end

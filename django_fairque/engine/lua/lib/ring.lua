@@ -1,8 +1,8 @@
 -- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
 -- A ring holds the users and organizations that can be served now. The shard's ring holds users and organizations next
--- to each other; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag` (the cost that
--- it was charged, divided by its weight), a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters
+-- to each other; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag` (its charged
+-- cost, divided by its weight), a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters
 -- (`counters.shard`), or the organization. A ring owner keeps its virtual time (`vtime`), the last tag in the order of
 -- arrival (`arrival`) and the number of started tasks (`started`). An entry's score is its place. docs/contributing/ring.md
 -- describes a turn in numbers.
@@ -201,9 +201,9 @@ ring.elapsed = elapsed
 -- The tag without the expected cost that running tasks have not used yet. Invariant: it is never above the tag.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
--- Add tasks to the running ones, or (with negative numbers) remove some. `used` is the final cost of the removed tasks. `companions`
--- of them share a call with another task, so the time of that call counts once. Invariant: the tag contains the final costs and the
--- pending one, divided by the weight.
+-- Add tasks to the running ones, or (with negative numbers) remove some. `used` is the final cost of the removed tasks.
+-- `companions` is the number of tasks that share a call with another task: the time of that call counts once. Invariant: the tag
+-- contains the final costs and the pending one, divided by the weight.
 local function account(one, tasks, cost, start_sum, used, companions)
   local before, has_none = pending(one), one.run + tasks <= 0
   add(one, 'run', tasks)

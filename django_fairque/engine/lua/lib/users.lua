@@ -20,9 +20,9 @@ users.is_idle = is_idle
 
 -- To read and convert a record takes a fifth of the time in which a task is settled and the next one handed out, so a function keeps
 -- the records of the last 100 to 200 users. (Thousands of them would slow down Lua's garbage collection for all.) A kept record
--- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each write of
--- it increments. So a failover, and a call of other functions that ended between its writes, are noticed; also a key that is gone or
--- of another type, before anything is written.
+-- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each
+-- write of the record increments. So these are noticed before anything is written: a failover, a call of other functions that ended
+-- between its writes, and a key that is gone or has another type.
 local KEPT = 100
 local kept, number_kept = {}, 0 -- by key
 local kept_before = {} -- the records that `kept` held when it was last full
