@@ -27,16 +27,15 @@ READING = {"evalsha", "exists", "fcall", "get", "hgetall"}
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     """Connect receivers for the length of a test."""
-    receivers: list[Any] = []
+    connected: list[tuple[Any, str | None]] = []
 
-    def connect(receiver: Any, **options: Any) -> None:
-        receivers.append(receiver)
-        signals.task_canceled.connect(receiver, **options)
+    def connect(receiver: Any, sender: str | None = None, **options: Any) -> None:
+        connected.append((receiver, sender))
+        signals.task_canceled.connect(receiver, sender, **options)
 
     yield connect
-    for receiver in receivers:
-        signals.task_canceled.disconnect(receiver)
-        signals.task_canceled.disconnect(receiver, sender="work")
+    for receiver, sender in connected:
+        assert signals.task_canceled.disconnect(receiver, sender)
 
 
 @pytest.fixture
