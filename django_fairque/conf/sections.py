@@ -45,7 +45,7 @@ def split_list(value: Any) -> Any:
     if not isinstance(value, str):
         return list(value) if isinstance(value, (tuple, set, frozenset)) else value
     if value.lstrip().startswith("["):
-        return json.loads(value)  # its error is a ValueError, so the field's own words follow
+        return json.loads(value)  # a ValueError: the message for invalid JSON then has the field's description
     return [item.strip() for item in value.split(",") if item.strip()]
 
 

@@ -534,7 +534,8 @@ def failed_outcome(run: Run, error: BaseException, took: float | None = None) ->
     """
     step = decide_next_step(error, run.definition, retries_left=1)  # the server checks that one is left
     if step is NextStep.GIVE_BACK:
-        return Outcome.release(run.lease, took=took)  # with its time: the task has begun
+        # A positive `took` shows the server that the task has begun: with `max_deliveries` 1 it does not start a second time.
+        return Outcome.release(run.lease, took=took)
     if step is NextStep.CANCEL:
         return Outcome.discard(run.lease, get_message(error), took=took)
     is_final = step is NextStep.FAIL

@@ -33,7 +33,9 @@ def is_finished(result: AnyResult) -> bool:
     return result.is_finished
 
 
-def test_a_worker_process_runs_them_with_retries(queue: FairQueue, worker: WorkerProcess) -> None:
+def test_a_worker_process_runs_tasks_of_the_django_backend_with_retries(
+    queue: FairQueue, worker: WorkerProcess
+) -> None:
     ordinary, mailed = tasks.ordinary.enqueue("ann", 1), tasks.add.using(queue_name="mail").enqueue(1, 2)
     described, failed = tasks.describe.enqueue(), tasks.fail_async.enqueue("OwnError")
     assert ordinary.wait(20) == "ann 1"

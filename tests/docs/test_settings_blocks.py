@@ -101,7 +101,7 @@ def check(project: dict[str, Any], beginning: blocks.Example, additions: list[bl
 
 @pytest.mark.parametrize("step", [1, -1], ids=["as the pages are", "from the end"])
 @pytest.mark.parametrize("beginning", BEGINNINGS, ids=lambda example: blocks.name(example.page))
-def test_every_block_adds_to_the_settings(
+def test_pasting_all_settings_examples_of_the_docs_keeps_the_settings_of_each(
     new_project: dict[str, Any], beginning: blocks.Example, step: int, settings: Settings
 ) -> None:
     names = check(new_project, beginning, ADDITIONS[::step])

@@ -198,7 +198,7 @@ def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
 
 
 DRAWING_MAX_TASKS = 200
-"""Tasks; a larger graph is counted instead."""
+"""The largest number of tasks in a graph that is drawn; the tasks of a larger graph are only counted."""
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 16
 STAGE_HEADING_HEIGHT = 28
 STAGE_PADDING = 10

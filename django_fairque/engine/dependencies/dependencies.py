@@ -458,7 +458,7 @@ class XCom:
         return self._run(pull(self._commands, self.namespace, key, default))
 
     def items(self) -> dict[str, Any]:
-        """Return all values by key."""
+        """Return all values that are kept in this namespace, as a dict from key to value."""
         return self._run(items(self._commands, self.namespace))
 
     def keys(self) -> list[str]:

@@ -255,7 +255,7 @@ class Task(BaseModel):
     on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"
     """The reaction to a dependency that becomes a dead letter."""
     run_id: Annotated[str, Stored("run", check=_check_optional_id)] = ""
-    """The run with which the task was pushed; empty for none."""
+    """The id of the task's run: a group of tasks that one call pushed, such as a pipeline. Empty for none."""
     promoted_from: Annotated[Priority | None, Stored("promoted", OPTIONAL_PRIORITY)] = None
     """The priority before the first promotion after a long wait; None if the task was not promoted."""
     traceparent: Annotated[str, Stored()] = ""
@@ -616,7 +616,7 @@ TEMPLATE_ORDER = (
 ALWAYS_IN_TEMPLATE = TEMPLATE_ORDER.index("retry_count")
 """The number of values before those that are left out if they and all following values are 0."""
 SPAN_OF = {"execute_after": "delay", "expires_at": "expires"}
-"""For each moment the length of time after the push that replaces it."""
+"""For each field that is a moment, the field that may be given in its place: a length of time, counted from the push."""
 COUNTED = b"+"
 """The mark of a length of time (microseconds) in place of a moment. The server adds the length to its time at the push."""
 

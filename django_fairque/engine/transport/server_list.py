@@ -70,7 +70,7 @@ class BaseServerList:
 
     @property
     def nodes_manager(self) -> Self:
-        """The object whose ``initialize`` loads the nodes of a cluster."""
+        """This list itself, in place of the ``nodes_manager`` of a cluster client; its ``initialize`` changes nothing."""
         return self
 
     def pipeline(self, transaction: bool = True) -> Any:

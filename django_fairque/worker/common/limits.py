@@ -127,7 +127,7 @@ class TimeLimitThread(threading.Thread):
     """Interrupts the guarded tasks whose time is over; sleeps while none runs.
 
     Args:
-        on_tick: called every `TICK` while something runs, and twice a second otherwise.
+        on_tick: called every `TIME_LIMIT_TICK_SECONDS` while something runs, and twice a second otherwise.
     """
 
     def __init__(self, guards: Sequence[Guard], on_tick: Callable[[], None]) -> None:

@@ -325,8 +325,8 @@ class StatusBoard:
         return sum(ended[shard_index] for ended in self._ended) - settled, settled
 
     def versions(self) -> list[int]:
-        """Return a number for each slot that changes when a task begins or ends there. An odd number means that a task is
-        running."""
+        """Return a number for each slot that changes when a task begins or ends there, or gets more time. An odd number
+        means that a task is running."""
         return self._versions.tolist()
 
     def thread_id(self, slot: int) -> int:

@@ -258,7 +258,7 @@ UNREPORTED_SECONDS = 5.0
 REPLACED_UNREPORTED_SECONDS = 15.0
 """Seconds without such a report after which a process that runs nothing is replaced."""
 MAX_DEATH_TASKS = 3
-"""Tasks that the report about a dead process names."""
+"""The largest number of tasks that the report about a dead process names."""
 
 
 class ChildLimits:
@@ -636,7 +636,11 @@ class StalledProcesses:
 
     @staticmethod
     def _lower_fence(current: _RaisedFence, label: str, count: int) -> None:
-        """Lower the fence. Called by the thread of the lease renewal, when the server has confirmed."""
+        """End the fence: the process may fetch tasks of this shard again.
+
+        The thread of the lease renewal calls this when the server has confirmed that all tasks that the process had not
+        begun are given back; ``count`` is their number.
+        """
         current.child.status_board.lower_fence(current.shard_index, current.number)
         current.is_over = True
         if count:

@@ -7,9 +7,9 @@
 
 local bounds = {}
 
-local COUNTED = 1000 -- bytes of the largest result that is not counted
-local MOST_REMOVED = calls.CHUNK -- results of a user in one call
-local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes that a short dead letter keeps
+local COUNTED = 1000 -- a result with at most this number of bytes does not count towards `max_result_bytes`
+local MOST_REMOVED = calls.CHUNK -- the largest number of results of a user that one call removes
+local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes: `bounds.shorten` cuts a longer reason off, and removes a larger payload
 
 local function results_key(user_name) return P .. 'results:' .. user_name end
 
