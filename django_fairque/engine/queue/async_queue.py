@@ -1314,7 +1314,7 @@ class AsyncXCom:
         return await self._run(sync_dependencies.pull(self._commands, self.namespace, key, default))
 
     async def items(self) -> dict[str, Any]:
-        """Return all values by key."""
+        """Return all values that are kept in this namespace, as a dict from key to value."""
         return await self._run(sync_dependencies.items(self._commands, self.namespace))
 
     async def keys(self) -> list[str]:
