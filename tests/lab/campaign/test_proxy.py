@@ -42,7 +42,7 @@ def task() -> Task:
 def test_a_push_through_a_faulty_connection_has_one_effect(proxy: Proxy, server: Server, mode: str) -> None:
     with through(proxy, server, 0.5) as client:
         queue = FairQueue(client)
-        with proxy.doing(mode, one_in=3):
+        with proxy.doing(mode, one_in=5):
             results = [queue.push(task()) for _ in range(20)]
         assert all(result.accepted for result in results)
         assert queue.get_stats(0).states["queued"] == 20
