@@ -164,6 +164,21 @@ def test_a_single_newcomer_is_next_once_a_burst_has_had_its_turns(redis: Redis, 
             serve(queue)
 
 
+def test_a_newcomer_whose_tasks_run_longer_than_expected_is_no_newcomer_after_its_turn(redis: Redis) -> None:
+    """The next task of such a user does not raise its tag, because the charge for the longer time covers it."""
+    queue = FairQueue(redis, config=QueueConfig(fair_by="time"))
+    arrive(queue, ["a"], 2)
+    for now in (NOW, NOW + 60):
+        assert pop(queue, lease=1000, now=now).user_id == "a"
+    arrive(queue, ["b", "c"], 100)
+    for _ in range(50):
+        serve(queue, took=10, now=NOW + 60)
+    arrive(queue, ["a"], 10)
+    arrive(queue, ["d"], 1)
+    assert [pop(queue, now=NOW + 60).user_id for _ in range(2)] == ["a", "d"]
+    assert queue.check_invariants() == []
+
+
 class Replay:
     """Some slots of the engine and of the model, which must start the same users. Times are in milliseconds."""
 

@@ -180,7 +180,7 @@ function ring.take_place(one)
   if served and (moved or not was_served) then
     if one.ring_owner ~= counters.shard then add(one.ring_owner, 'ready', 1) end
     ring.join(one)
-  elseif served and one.came == 0 and one.tag ~= one.was_tag then
+  elseif served and one.came == 0 and (one.tag ~= one.was_tag or one.was_newcomer) then
     local was_behind = one.was_tag and one.was_tag < one.ring_owner.vtime -- a newcomer that waited while others were served
     if one.tag < one.ring_owner.vtime and not was_behind then
       set_ring_field(one.ring_owner, 'vtime', one.tag)
@@ -258,7 +258,7 @@ end
 -- Note what has been written, so that `ring.take_place` sees what has changed since then.
 function ring.note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
-  one.is_other = one.was_served and one.came == 0
+  one.is_other, one.was_newcomer = one.was_served and one.came == 0, one.came > 0
 end
 
 -- Leave the marker that idle workers sleep on: a worker took it and there is more work, or work has come.

@@ -33,7 +33,7 @@ end
 
 -- The place of one that was read at this place, after the changes of this call.
 local function place_since(one, place)
-  return one.came == 0 and one.tag ~= one.was_tag and ring.place_of(one) or place
+  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- a newcomer had its turn, which may leave its tag
 end
 turns.place_since = place_since
 
