@@ -252,6 +252,7 @@ class Job(Stop):
         self.leases = leases
         self.shard_index = shard_index
         self.has_begun = False
+        """The code of the task has begun."""
         self.was_disturbed = False
         """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
         self.loop: JobLoop | None = None
@@ -271,11 +272,9 @@ class Job(Stop):
 
     # --- on the loop ---
 
-    def begin(self) -> None:
-        """Decide that the job starts, unless it was given back. The caller holds the lock of the `JobLoop`."""
-        self.has_begun = not self._is_given_back
-
     def start(self) -> None:
+        if self._is_given_back:
+            return
         self._task = task = ProtectedTask(self._run(), loop=asyncio.get_running_loop())
         task.owner = self
         task.add_done_callback(self._end)
@@ -283,6 +282,9 @@ class Job(Stop):
     async def _run(self) -> Any:
         token = stopped.set(self)
         await isolation.clean_up_coroutine()  # before the limit begins: that thread may be busy with another's query
+        if not self._begins():
+            stopped.reset(token)
+            return None
         loop = asyncio.get_running_loop()
         # A canceled timer keeps its context for a while. An empty context does not keep values of the task alive.
         self._timer = loop.call_later(self._timeout, self.stop, SoftTimeLimitExceeded, context=Context())
@@ -293,6 +295,13 @@ class Job(Stop):
             await isolation.clean_up_coroutine()
             # A reference back to this object would keep what the task has left in its context until the next garbage collection.
             stopped.reset(token)
+
+    def _begins(self) -> bool:
+        """Decide whether the code of the task begins. It does, unless the job was given back."""
+        assert self.loop is not None  # noqa: S101 - it was accepted
+        with self.loop.lock:
+            self.has_begun = not self._is_given_back
+        return self.has_begun
 
     def _end(self, task: ProtectedTask) -> None:
         task.owner = None  # the reference back would keep the job alive
@@ -329,7 +338,7 @@ class Job(Stop):
         return not was_reported
 
     def give_back(self) -> None:
-        """Let the slot give the task back. Called instead of `start`, or if the loop has stopped."""
+        """Let the slot give the task back. Called before the job begins, or if the loop has stopped."""
         self._is_given_back = True
         self._report_lost()
 
@@ -377,7 +386,8 @@ class JobLoop:
         """Jobs that are to begin at the next turn of the loop, each in its context."""
         self._idle_slots: list[IdleSlot] = []
         """Slots that are to take work at the next turns of the loop."""
-        self._lock = threading.Lock()  # held while it is decided whether jobs begin
+        self.lock = threading.Lock()
+        """Held while it is decided whether a job begins."""
         self._is_lost = False
         self._gives_back = False
         self._monitor = LoopMonitor(loop, self)
@@ -393,7 +403,7 @@ class JobLoop:
 
     def accept(self, job: Job) -> bool:
         """Start the job at the next turn of the loop, or give it back. Return False if the loop is lost. From any thread."""
-        with self._lock:
+        with self.lock:
             if self._is_lost:
                 return False
             if self._gives_back or self._monitor.is_blocked:
@@ -408,7 +418,7 @@ class JobLoop:
 
     def serve(self, slots: Sequence[IdleSlot]) -> None:
         """Let these idle slots take work on the loop, or in their threads if the loop can't begin anything. From any thread."""
-        with self._lock:
+        with self.lock:
             self._idle_slots += slots
             if self._is_lost or self._gives_back or self._monitor.is_blocked:
                 self._wake_slots()
@@ -416,7 +426,7 @@ class JobLoop:
                 self.call_soon(self._serve_slots)
 
     def _serve_slots(self) -> None:
-        with self._lock:
+        with self.lock:
             slots, self._idle_slots = self._idle_slots[:SLOTS_PER_TURN], self._idle_slots[SLOTS_PER_TURN:]
             if self._idle_slots:
                 self.call_soon(self._serve_slots)
@@ -442,7 +452,7 @@ class JobLoop:
 
     def give_back_waiting(self) -> None:
         """Give back the jobs that have not begun, and leave idle slots to their threads. From any thread."""
-        with self._lock:
+        with self.lock:
             self._wake_slots()
             for job in [job for job in self._jobs.copy() if not job.has_begun]:
                 self._jobs.discard(job)
@@ -455,13 +465,10 @@ class JobLoop:
                 job.extend(seconds)
 
     def _start_accepted(self) -> None:
-        with self._lock:
+        with self.lock:
             accepted, self._accepted = self._accepted, []
-            for job, _context in accepted:
-                job.begin()
         for job, context in accepted:  # without the lock, for which the slots' threads wait
-            if job.has_begun:
-                context.run(job.start)
+            context.run(job.start)
 
     def forget(self, job: Job) -> None:
         """Forget a job whose coroutine has ended. Runs on the loop."""
@@ -506,7 +513,7 @@ class RunningLoop(JobLoop):
         if now - self._last_seen_running < LOOP_STOPPED_SECONDS and not self._loop.is_closed():
             return False
         self.end()
-        with self._lock:
+        with self.lock:
             jobs, self._jobs = self._jobs, set()
             self._wake_slots()
         for job in jobs:
@@ -551,7 +558,7 @@ class LoopThread(JobLoop, threading.Thread):
             )
         for name in PROTECTED_LOOP_METHODS:
             delattr(loop, name)
-        with self._lock:
+        with self.lock:
             self._is_lost = True
             jobs, self._jobs = self._jobs, set()
             self._wake_slots()

@@ -106,6 +106,20 @@ def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(workers: Workers)
     assert all(attempt.kind != "failed" for other in others for attempt in workers.queue.history(other))
 
 
+def test_a_task_whose_first_step_a_blocked_loop_delays_runs_elsewhere(workers: Workers, tmp_path: Path) -> None:
+    workers.start("--concurrency", "4").wait_ready()
+    workers.push("blocks_loop_before_another", 120.0, str(tmp_path / "until"), user="mallory")
+    workers.wait_started(1)
+    other = workers.push("nap_async", 0.01)
+    workers.wait_started(2)  # the culprit again, as it blocks the loop
+    with workers.start("--concurrency", "4"):
+        workers.wait_for(other)
+    (tmp_path / "until").touch()
+    workers.run("nap_async", 0.01)  # the loop goes on, and does not run what was given back
+    assert workers.starts()[other] == 1
+    assert failures(workers.queue, other) == []
+
+
 @pytest.mark.slow
 def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(workers: Workers) -> None:
     worker = workers.start("--concurrency", "8", **LIMITS).wait_ready()

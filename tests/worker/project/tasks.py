@@ -385,6 +385,7 @@ async def breaks_loop() -> None:
 
 
 async def _block(seconds: float, until: str) -> None:
+    record(STARTED)  # not in a thread: then others could begin on the loop before it is blocked
     end = time.monotonic() + seconds
     while time.monotonic() < end and not (until and os.path.exists(until)):  # noqa: ASYNC240, PTH110 - on purpose
         time.sleep(0.02)  # noqa: ASYNC251 - on purpose
@@ -393,15 +394,22 @@ async def _block(seconds: float, until: str) -> None:
 @task(name="blocks_loop")
 async def blocks_loop(seconds: float, until: str = "") -> None:
     """Block the event loop for so long, or until there is a file."""
-    await asyncio.to_thread(record, STARTED)
     await _block(seconds, until)
 
 
 @task(name="blocks_in_background")
 async def blocks_in_background(seconds: float, until: str = "") -> None:
     """Block the event loop in a coroutine that it has started."""
-    await asyncio.to_thread(record, STARTED)
     await asyncio.create_task(_block(seconds, until))
+
+
+@task(name="blocks_loop_before_another")
+async def blocks_loop_before_another(seconds: float, until: str) -> None:
+    """Wait until another coroutine is on the event loop, and block the loop before the first step of that coroutine."""
+    record(STARTED)
+    while len(asyncio.all_tasks()) < 2:  # noqa: ASYNC110 - an event would come a step too late
+        await asyncio.sleep(0)
+    await _block(seconds, until)
 
 
 @task(name="cancels_all")
