@@ -11,6 +11,7 @@ from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_ids, natural_order
+from django_fairque.engine.model.lanes import CLASS_NAMES, by_class
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
@@ -251,7 +252,7 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     def whole(field: str) -> int:
         return int(number(record.get(field.encode())))
 
-    ready = {priority.name: whole(f"ready:{priority.value}") for priority in Priority}
+    ready = by_class({f"ready:{number}": whole(f"ready:{number}") for number in CLASS_NAMES}, "ready")
     return Sizes(
         critical=ready[Priority.CRITICAL.name],
         normal=sum(ready.values()) - ready[Priority.CRITICAL.name],

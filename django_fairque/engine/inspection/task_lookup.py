@@ -13,8 +13,9 @@ from django_fairque.engine.model.durations import now_us, seconds
 from django_fairque.engine.model.errors import StaleLeaseError, TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.head import whole_record
 from django_fairque.engine.model.ids import check_id, check_ids, check_text, new_nonce
+from django_fairque.engine.model.lanes import class_of, default_sla, read_lane
 from django_fairque.engine.model.payload import unpack
-from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, skipped_time
@@ -168,8 +169,9 @@ def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], paylo
     ready = seconds(record.get(b"ready")) or task.created_at
     if task.state in (TaskState.SCHEDULED, TaskState.DEFERRED):
         return task
-    sla = commands.config.sla[task.priority.name] if task.sla is None else task.sla
-    return task.model_copy(update={"sla_deadline": ready + sla, "ready_at": ready})
+    sla = default_sla(task.lane, commands.config.sla[task.priority.name]) if task.sla is None else task.sla
+    deadline = None if sla is None else ready + sla
+    return task.model_copy(update={"sla_deadline": deadline, "ready_at": ready})
 
 
 def server_time(now: float | None) -> Operation[float]:
@@ -217,17 +219,19 @@ def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]
     if state != b"queued":
         return None
     name = user.decode()
+    normal, urgent = commands.keys.normal(name), f"{class_of('urgent', 0) * SCORE_PER_PRIORITY:.0f}"
     if int(priority) == Priority.CRITICAL:
-        (index,) = yield Read([("LPOS", commands.keys.critical(name), task_id)])
-        return None if index is None else int(index)
-    normal = commands.keys.normal(name)
+        index, before = yield Read(
+            [("LPOS", commands.keys.critical(name), task_id), ("ZCOUNT", normal, urgent, "+inf")]
+        )
+        return None if index is None else int(index) + int(before)
     length, at = yield Read([("LLEN", commands.keys.critical(name)), ("ZSCORE", normal, task_id)])
     if at is None:
         return None
     band = float(at) // 1e15 * 1e15
     higher, older = (f"{band + 1e15:.0f}", "+inf"), (f"{band:.0f}", f"({float(at):.0f}")
     above, before = yield Read([("ZCOUNT", normal, *higher), ("ZCOUNT", normal, *older)])
-    return int(length) + int(above) + int(before)
+    return (0 if read_lane(priority) == "urgent" else int(length)) + int(above) + int(before)
 
 
 def attempt(line: bytes) -> Attempt:

@@ -25,6 +25,7 @@ from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport.retry_policy import CLIENT_ERRORS, translate_error
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.transport.connection import Transport
 
 WOKEN_ARGUMENT_INDEX = 6
@@ -81,6 +82,7 @@ class Fetch:
     """The part of the common order of several shards that one shard may serve."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The batch size of each task name that the worker runs in batches. A turn of such a name gives up to a batch."""
+    lane_limits: LaneLimits | None = None
 
     def __post_init__(self) -> None:
         for name in ("users", "steal"):
@@ -97,7 +99,11 @@ class Fetch:
         length = to_us(default_lease) if self.lease is None else positive_us(self.lease, "lease")
         woken = 2 if has_waited else int(self.woken)
         lists = [*_user_list(self.users, "users"), *_user_list(self.steal if self.window.steals else (), "steal")]
-        sizes = [pack(part for pair in self.batches.items() for part in pair)] if self.batches and self.limit else []
+        for number in self.lane_limits or ():
+            check_integer(number, "a limit of lane_limits", 0)
+        sizes: list[Any] = []
+        if self.limit and (self.batches or self.lane_limits):
+            sizes = [pack(part for pair in self.batches.items() for part in pair), *(self.lane_limits or ())]
         places = ["" if place is None else repr(place) for place in (self.window.begin, self.window.until)]
         places[1] = "+" * self.window.only_newcomers + places[1]
         return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
@@ -215,12 +221,16 @@ def _list_serving_shards(shards: Shards, fetch: Fetch) -> list[int]:
 
 
 def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
-    """Return the shards with a user who can be served. One request reads the first user of each ring."""
-    rings = yield Read([("ZRANGE", shards.all[index].keys("ring"), 0, 0, "WITHSCORES") for index in among])
-    firsts = {index: parse_scores(ring) for index, ring in zip(among, rings, strict=True)}
-    for index, first in firsts.items():
+    """Return the shards with a user who can be served. One request reads the first user of each lane."""
+    keys = [shards.all[index].keys for index in among]
+    reads = [("ZRANGE", of_shard(lane), 0, 0, "WITHSCORES") for of_shard in keys for lane in ("ring", "urgent", "bulk")]
+    firsts = [parse_scores(found) for found in (yield Read(reads))]
+    by_lane = {index: firsts[3 * at : 3 * at + 3] for at, index in enumerate(among)}
+    for index, (first, _, _) in by_lane.items():
         order.record_first_score(index, first[0][1] if first else None, is_first=is_first)
-    return [index for index, first in firsts.items() if first]
+    urgent, bulk = ({index for index, found in by_lane.items() if found[at]} for at in (1, 2))
+    normal = {index for index, found in by_lane.items() if found[0]}
+    return order.choose_lanes(urgent, normal, bulk)
 
 
 def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation[str]:
@@ -265,8 +275,9 @@ def take_over(
     return None
 
 
-def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
-    """Wait for work and return whether there is some. Several shards are waited for in turn, a tenth of a second each.
+def wait_for_work(shards: Shards, timeout: float, lane: Lane = "bulk") -> Operation[bool]:
+    """Wait for work of ``lane`` or a higher one, and return whether there is some. Several shards are waited for in turn, a tenth
+    of a second each.
 
     Workers do not use this for several shards: they wait for all at once.
     """
@@ -275,7 +286,7 @@ def wait_for_work(shards: Shards, timeout: float) -> Operation[bool]:
         pause = min(SHARD_WAIT_SECONDS, timeout / len(shards))
         turns = max(len(shards), int(timeout / SHARD_WAIT_SECONDS)) if pause > 0 else 1
     for turn in range(turns):
-        if (yield wake(shards.all[turn % len(shards)], pause)) is not None:
+        if (yield wake(shards.all[turn % len(shards)], pause, lane)) is not None:
             return True
     return False
 
@@ -422,12 +433,21 @@ def _leases(commands: Commands, reply: Sequence[Any], first: int, worker: str) -
     return list(leases_of_reply(reply, first, worker, int(reply[0]) / 1_000_000, commands.keys.shard))
 
 
-def wake(commands: Commands, timeout: float) -> BlockingCommand:
-    """Return the blocking command that waits for the marker that there is work."""
+WAKE_KEYS: dict[Lane, tuple[str, ...]] = {
+    "bulk": ("wake",),
+    "normal": ("wake:urgent", "wake:normal"),
+    "urgent": ("wake:urgent",),
+}
+"""The markers that there is work of a lane or a higher one."""
+
+
+def wake(commands: Commands, timeout: float, lane: Lane = "bulk") -> BlockingCommand:
+    """Return the blocking command that waits for the marker that there is work of ``lane`` or a higher one."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not (is_number and 0 < timeout <= MAX_DURATION_SECONDS):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
-    return BlockingCommand(("BZPOPMIN", commands.keys("wake"), f"{max(timeout, 0.001):.3f}"), timeout)
+    keys = map(commands.keys, WAKE_KEYS[lane])
+    return BlockingCommand(("BZPOPMIN", *keys, f"{max(timeout, 0.001):.3f}"), timeout)
 
 
 def check_leases(leases: Iterable[Lease]) -> list[Lease]:
@@ -460,7 +480,7 @@ class BlockingQueue(Protocol):
     _shards: Shards
     _transport: Transport
 
-    def wait_for_work(self, timeout: float, /) -> bool: ...
+    def _run(self, steps: Operation[bool], /) -> bool: ...
 
 
 class PrefetchingWait:
@@ -473,14 +493,16 @@ class PrefetchingWait:
 
     Args:
         queue: a queue of one shard.
+        lane: the lowest lane for whose tasks it waits.
     """
 
-    def __init__(self, queue: BlockingQueue, timeout: float) -> None:
+    def __init__(self, queue: BlockingQueue, timeout: float, lane: Lane = "bulk") -> None:
         self._queue = queue
         self._timeout = timeout
+        self._lane = lane
         self._commands = queue._shards.home  # noqa: SLF001 - the queue's own way of waiting
         self._transport = queue._transport  # noqa: SLF001
-        self._pending_command = self._transport.open_blocking(wake(self._commands, timeout))
+        self._pending_command = self._transport.open_blocking(wake(self._commands, timeout, lane))
         self._lock = threading.Lock()
         self._sent_fetch: tuple[Operation[Settled], ScriptCall] | None = None
 
@@ -530,4 +552,6 @@ class PrefetchingWait:
 
     def _wait_anew(self) -> bool:
         """Wait over any connection, unless the worker has ended: it would take a wake marker that other workers need."""
-        return not self._transport.is_reply_unwanted() and self._queue.wait_for_work(self._timeout)
+        if self._transport.is_reply_unwanted():
+            return False
+        return self._queue._run(wait_for_work(self._queue._shards, self._timeout, self._lane))  # noqa: SLF001 - as above

@@ -18,6 +18,7 @@ from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
 from django_fairque.engine.model.ids import split_names
+from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, class_of, read_lane
 from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
@@ -60,6 +61,8 @@ class Snapshot:
     organizations: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     rings: dict[str, dict[str, float]] = field(default_factory=dict)
     """The ring of each organization: its members with their scores."""
+    lanes: dict[str, dict[str, dict[str, float]]] = field(default_factory=lambda: {"urgent": {}, "bulk": {}})
+    """The same for the lanes besides the ring, by lane and organization."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
     scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -145,7 +148,7 @@ _OWNERLESS = split_names("""
     crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
-_REGISTRIES = ("ring", "throttled", "due", "users", "groups", "grouped", "resolving")
+_REGISTRIES = ("ring", "urgent", "bulk", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs"), "hash"),
     **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
@@ -182,6 +185,8 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "user": ("hash", snapshot.users),
         "group": ("hash", snapshot.organizations),
         "ring": ("zset", snapshot.rings),
+        "urgent": ("zset", snapshot.lanes["urgent"]),
+        "bulk": ("zset", snapshot.lanes["bulk"]),
         "state": ("zset", snapshot.states),
         "leases": ("set", snapshot.leases),
         "deps": ("set", snapshot.deps),
@@ -253,13 +258,17 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     for check in (_one_state_each, _queues_and_leases, _priorities, _check_scheduled_tasks):
         yield from check(snapshot)
     waiting = _collect_waiting_tasks(snapshot)
-    served = _servable(snapshot, waiting)
+    served, urgent, bulk = (_servable(snapshot, waiting, lane) for lane in ("normal", "urgent", "bulk"))
+    startable = served | urgent | bulk
     sums = _sums(snapshot, waiting, served)
     yield from _users(snapshot, waiting)
-    yield from _rings(snapshot, served)
-    yield from _organizations(snapshot, sums)
+    yield from _rings(snapshot, served, startable)
+    yield from _lanes(snapshot, "urgent", urgent)
+    yield from _lanes(snapshot, "bulk", bulk)
+    in_ring = {user for user in served if snapshot.get_organization(user) is None}
+    yield from _organizations(snapshot, sums, len((startable - in_ring) & snapshot.users.keys()))
     yield from _newcomers(snapshot, served, sums)
-    yield from _weights(snapshot, waiting, served, sums)
+    yield from _weights(snapshot, waiting, startable, sums)
     for check in (_check_held_users, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
 
@@ -403,7 +412,7 @@ def _collect_waiting_tasks(snapshot: Snapshot) -> Waiting:
 
 
 def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
-    priorities = (f"ready:{priority}" for priority in range(1, 7))
+    priorities = (f"ready:{number}" for number in CLASS_NAMES)
     counted = ("sched", "deferred", "run", "bytes", "dead", "result_bytes", *RUNNING_TASK_SUMS, *priorities)
     for user in snapshot.users.keys() | waiting.keys():
         record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
@@ -417,21 +426,48 @@ def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
             yield snapshot.violation("users", key, "has a record and is not among the users", *repair)
 
 
-def _is_served(record: Mapping[bytes, bytes], ready: int, running: int) -> bool:
-    """Apply the rule of ``ring.can_be_served`` in lua/lib/ring.lua."""
+def _is_served(record: Mapping[bytes, bytes], ready: int, running: int, beyond: int = 0) -> bool:
+    """Apply the rule of ``ring.can_start`` in lua/lib/ring.lua; ``beyond``: running tasks allowed beyond the limit."""
     cap = record.get(b"cap")
-    capped = cap is not None and running >= number(cap)
+    capped = cap is not None and running >= number(cap) + beyond
     return ready > 0 and b"paused" not in record and b"held" not in record and not capped
 
 
-def _servable(snapshot: Snapshot, waiting: Waiting) -> set[str]:
-    """Return the users who can be served, regardless of the limits of their organizations."""
+def _servable(snapshot: Snapshot, waiting: Waiting, lane: Lane) -> set[str]:
+    """Return the users with a task of this lane that can be started, regardless of the limits of their organizations."""
     found = set()
     for user, real in waiting.items():
-        ready = sum(number for name, number in real.items() if name.startswith("ready:"))
-        if _is_served(snapshot.users.get(user, {}), ready, real["run"]):
+        ready = sum(real[f"ready:{number}"] for number in CLASS_NAMES if read_lane(str(number)) == lane)
+        if _is_served(snapshot.users.get(user, {}), ready, real["run"], lane == "urgent"):
             found.add(user)
     return found
+
+
+def _lanes(snapshot: Snapshot, lane: Lane, served: set[str]) -> Iterator[Violation]:
+    """Check that a lane besides the ring has exactly the users and organizations with a task of it that can be started."""
+    registry, field_name = snapshot.registry(lane), f"ready:{class_of(lane, 0)}"
+    users = {entry for entry in registry if not entry.startswith(ORGANIZATION_MARK)}
+    ready = Counter[str]()
+    for user in snapshot.users.keys() | served | users:
+        organization, is_served = snapshot.get_organization(user), user in served
+        there = users if organization is None else snapshot.lanes[lane].get(organization, {})
+        if organization is not None:
+            ready[organization] += is_served
+        if is_served != (user in there) or (organization is not None and user in users):
+            detail = f"lane {lane} does not have exactly the users with a task that can be started"
+            yield snapshot.violation("lanes", f"user:{user}", detail, "place", user, "")
+    for organization, members in snapshot.lanes[lane].items():
+        for user in members:
+            if snapshot.get_organization(user) != organization:
+                detail = f"{user!r} is in it and does not belong to the organization"
+                yield snapshot.violation("lanes", f"{lane}:{organization}", detail, "member", organization, user)
+    for organization, record in snapshot.organizations.items():
+        real = {field_name: ready[organization]}
+        yield from _wrong_counts(snapshot, "organization counts", "group", organization, record, real)
+        is_served = _is_served(record, ready[organization], int(number(record.get(b"run"))))
+        if is_served != (ORGANIZATION_MARK + organization in registry):
+            detail = f"lane {lane} does not have exactly the organizations with a task that can be started"
+            yield snapshot.violation("lanes", f"group:{organization}", detail, "standing", organization, "")
 
 
 def _in_ring(snapshot: Snapshot, key: str, *fix: str, is_served: bool, is_there: bool) -> Iterator[Violation]:
@@ -440,7 +476,7 @@ def _in_ring(snapshot: Snapshot, key: str, *fix: str, is_served: bool, is_there:
         yield snapshot.violation("ring", key, detail, *fix)
 
 
-def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
+def _rings(snapshot: Snapshot, served: set[str], startable: set[str]) -> Iterator[Violation]:
     """Check that users without an organization are only in the shard's ring, and members only in their organization's ring."""
     ring = {entry for entry in snapshot.registry("ring") if not entry.startswith(ORGANIZATION_MARK)}
     grouped = snapshot.registry("grouped")
@@ -451,7 +487,7 @@ def _rings(snapshot: Snapshot, served: set[str]) -> Iterator[Violation]:
         yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=user in there)
         if organization is not None and user in ring:
             yield snapshot.violation("ring", key, "belongs to an organization and is in the shard's ring", *repair)
-        if (is_served and organization is not None) != (user in grouped):
+        if (user in startable and organization is not None) != (user in grouped):
             detail = "the registry of members who can be served and its organization's ring disagree"
             yield snapshot.violation("ring", key, detail, *repair)
     for organization, members in snapshot.rings.items():
@@ -473,12 +509,14 @@ def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, C
     return found
 
 
-def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """Check that each organization has members or settings and right counters, and is in the ring if a member can be served."""
+def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]], behind: int) -> Iterator[Violation]:
+    """Check that each organization has members or settings and right counters, and is in the ring if a member can be served.
+
+    ``behind`` users can start a task and have no entry in the shard's ring.
+    """
     ring, known, held = (snapshot.registry(name) for name in ("ring", "groups", "throttled"))
     in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
     awaited = {member.removeprefix(ORGANIZATION_MARK) for member in held if member.startswith(ORGANIZATION_MARK)}
-    behind = 0
     for organization in sums.keys() | known.keys() | in_ring | awaited:
         record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())
         key, repair = f"group:{organization}", ("standing", organization, "")
@@ -489,7 +527,7 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iter
             detail = "has neither members nor settings"
             yield snapshot.violation("organizations", key, detail, "group", organization, "members:0")
         is_served = _is_served(record, has["ready"], has["run"])
-        behind += has["ready"] - is_served
+        behind -= is_served
         yield from _in_ring(snapshot, key, *repair, is_served=is_served, is_there=organization in in_ring)
         if has_pause_end(record) != (organization in awaited):
             detail = "its pause with an end and the registry of held users disagree"
@@ -530,7 +568,7 @@ def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[
 
 
 def _weights(
-    snapshot: Snapshot, waiting: Waiting, served: set[str], sums: Mapping[str, Counter[str]]
+    snapshot: Snapshot, waiting: Waiting, startable: set[str], sums: Mapping[str, Counter[str]]
 ) -> Iterator[Violation]:
     """Check that each ring's ``active`` is the sum of the weights of users and organizations with work.
 
@@ -539,11 +577,12 @@ def _weights(
     """
     entries = []
     for user, record in snapshot.users.items():
-        is_active = user in served or waiting.get(user, Counter())["run"] > 0
+        is_active = user in startable or waiting.get(user, Counter())["run"] > 0
         entries.append(("user", user, snapshot.get_organization(user), record, is_active))
     for organization, record in snapshot.organizations.items():
         has = sums[organization]
-        is_active = _is_served(record, has["ready"], has["run"]) or has["run"] > 0
+        ready = has["ready"] + int(number(record.get(b"ready:7")) + number(record.get(b"ready:0")))
+        is_active = _is_served(record, ready, has["run"]) or has["run"] > 0
         entries.append(("group", organization, None, record, is_active))
     active, active_users = Counter[str | None](), 0
     for kind, name, ring, record, is_active in entries:
@@ -595,9 +634,13 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
     for record in snapshot.tasks.values():
         if record.get(b"state") == b"queued":
             real["depth:" + decode_name(record.get(b"priority", b""))] += 1
+        elif record.get(b"state") == b"started":
+            lane = read_lane(record.get(b"priority", b"3"))
+            real.update(["running"] if lane == "normal" else ["running", f"running:{lane}"])
         elif record.get(b"state") == b"failed":
             real["lying:" + decode_name(record.get(b"failure", b"failed"))] += 1
-    names = [*(f"depth:{priority}" for priority in range(1, 7)), *(f"lying:{kind.value}" for kind in FailureType)]
+    names = ["running", "running:urgent", "running:bulk", *(f"depth:{number}" for number in CLASS_NAMES)]
+    names += [*(f"lying:{kind.value}" for kind in FailureType)]
     yield from _wrong_stats(snapshot, {name: real[name] for name in names}, "stat", "there are")
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import number
-from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 from django_fairque.engine.statistics.backlog import TOTALS, HourRecord
-from django_fairque.engine.statistics.queue_stats import waits
+from django_fairque.engine.statistics.longest_waits import waits
 from django_fairque.engine.statistics.wait_history import HISTORY_KEY, SAMPLED_USERS, HalfHour
 from django_fairque.engine.users.fairness import longest_user_waits
 
@@ -23,7 +23,7 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     Maintenance calls this once a minute.
     """
     keys = commands.keys
-    depths = [f"depth:{priority.value}" for priority in Priority]
+    depths = [f"depth:{number}" for number in CLASS_NAMES]
     (clock, values) = yield Read([("TIME",), ("HMGET", keys("stats"), *depths, *TOTALS)])
     seconds = int(clock[0]) + int(clock[1]) / 1_000_000 if now is None else now
     numbers = [int(number(value)) for value in values]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import seconds
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.priority import Priority
+from django_fairque.engine.model.lanes import Lane, read_priority
 from django_fairque.engine.model.signature import split_signature
 from django_fairque.engine.model.task import LEASE_FIELDS, Task
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace, decode_trace
+
+if TYPE_CHECKING:
+    from django_fairque.engine.model.priority import Priority
 
 __all__ = ["LEASE_FIELDS", "Lease", "LeaseKey"]
 
@@ -98,7 +101,13 @@ class Lease:
     @property
     def priority(self) -> Priority:
         """The priority of the task."""
-        return Priority(int(self._values[7] or 3))
+        return read_priority(self._values[7] or b"3")
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the task."""
+        form = self._values[7]
+        return "urgent" if form == b"7" else "bulk" if form == b"0" else "normal"
 
     @property
     def run_id(self) -> str:

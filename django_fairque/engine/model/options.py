@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pydantic.functional_validators import ModelWrapValidatorHandler
     from typing_extensions import Self
 
+    from django_fairque.engine.model.lanes import Lane
+
 DEFAULT_SLA = {
     "CRITICAL": 300.0,
     "VERY_HIGH": 1800.0,
@@ -217,7 +219,8 @@ def _find_section(model: type[BaseModel], path: tuple[str, ...]) -> tuple[type[B
         if part not in model.model_fields:
             break
         field, depth = model.model_fields[part], depth + 1
-        nested = [kind for kind in getattr(field.annotation, "__args__", ()) if _is_model(kind)]
+        kinds = (field.annotation, *getattr(field.annotation, "__args__", ()))
+        nested: list[Any] = [kind for kind in kinds if _is_model(kind)]
         if depth < len(path) and nested:
             model = nested[0]
     return model, field, depth
@@ -272,6 +275,37 @@ class EarlierName(property):
 
 
 MAX_SHARDS = 256
+
+
+def _share(default: float) -> Any:
+    return Field(default=default, ge=0, le=1, description="a number from 0 to 1")
+
+
+class LanesConfig(BaseModel):
+    """``QUEUE["LANES"]``: the lanes of the tasks of all users. The urgent lane has the share that the others leave."""
+
+    model_config = Options.model_config
+
+    normal: Number = _share(0.5)
+    """The least share of the worker time of lane normal while it has queued tasks. Default: 0.5."""
+    bulk: Number = _share(0.05)
+    """The least share of lane bulk. Default: 0.05."""
+    urgent_priority: Literal["HIGH", "VERY_HIGH", "CRITICAL"] | None = Field(
+        default=None, description="HIGH, VERY_HIGH or CRITICAL"
+    )
+    """The priority whose tasks are pushed to lane urgent; None (the default) for none."""
+    bulk_priority: Literal["VERY_LOW", "LOW"] | None = Field(default=None, description="VERY_LOW or LOW")
+    """The priority whose tasks are pushed to lane bulk; None (the default) for none."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _lower_names(cls, data: Any) -> Any:
+        return {str(name).lower(): value for name, value in data.items()} if isinstance(data, Mapping) else data
+
+    def lane_of(self, priority: Priority) -> Lane:
+        """Return the lane of tasks of this ``priority`` that have no other lane."""
+        name = priority.name
+        return "urgent" if name == self.urgent_priority else "bulk" if name == self.bulk_priority else "normal"
 
 
 class QueueConfig(Options):
@@ -340,6 +374,10 @@ class QueueConfig(Options):
         title="a number of seconds, at least 0",
     )
     """The waiting time after which a task is promoted, for VERY_LOW, LOW and NORMAL; 0: never."""
+    lanes: LanesConfig = Field(
+        default_factory=LanesConfig, description="a mapping with NORMAL, BULK, URGENT_PRIORITY and BULK_PRIORITY"
+    )
+    """The shares of the lanes, and the priorities that stand for lanes."""
     pipeline_batch_size: Whole = whole(300, least=1, most=1000)
     """Tasks of a bulk push in one script call, from 1 to 1000. Default: 300."""
     request_timeout: Number = seconds(10, least=0)
@@ -407,6 +445,9 @@ class QueueConfig(Options):
             yield Mistake(
                 "value", ("starvation", name), "expected one of VERY_LOW, LOW, NORMAL: higher ones don't starve"
             )
+        if self.lanes.normal + self.lanes.bulk > 1:
+            shares = f"NORMAL {self.lanes.normal:g}, BULK {self.lanes.bulk:g}"
+            yield Mistake("conflict", ("lanes",), f"expected least shares of at most 1 together; got {shares}")
         if self.retry_cap_seconds < self.retry_base_seconds:
             yield Mistake(
                 "conflict",

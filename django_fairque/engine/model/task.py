@@ -28,6 +28,14 @@ from django_fairque.engine.model.durations import (
 )
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, new_task_id
+from django_fairque.engine.model.lanes import (
+    Lane,
+    check_lane,
+    check_lane_and_priority,
+    class_of,
+    read_lane,
+    read_priority,
+)
 from django_fairque.engine.model.payload import pack, unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.options import LanesConfig, QueueConfig
 
 MAX_TASK_NAME_CHARACTERS = 200
 MAX_DEPENDENCIES = 5000
@@ -144,7 +152,7 @@ def _check_policy(value: Any, name: str) -> str:
 COUNT = Kind(int, lambda text: int(text or 0))
 TIME = Kind(to_us, _read_time)
 PAST = Kind(to_us, lambda text: _read_time(text) or 0.0)
-PRIORITY = Kind(int, lambda text: Priority(int(text)))
+PRIORITY = Kind(int, read_priority)
 OPTIONAL_PRIORITY = Kind(int, lambda text: Priority(int(text)) if text else None)
 STATE = Kind(lambda state: state.value, lambda text: TaskState(text.decode()))
 IDS = Kind(pack, lambda text: tuple(task_id.decode() for task_id in unpack(text)))
@@ -159,6 +167,7 @@ class CreateOptions(TypedDict, total=False):
 
     task_id: str | None
     name: str
+    lane: Lane
     max_retries: int
     max_deliveries: int | None
     execute_after: float | datetime | timedelta | None
@@ -196,11 +205,13 @@ class Task(BaseModel):
     user_id: Annotated[str, Stored("user")]
     """The user for which the task runs."""
     priority: Annotated[Priority, Stored("priority", PRIORITY)]
-    """The urgency of the task."""
+    """The urgency of the task among those of its user; `Priority.NORMAL` for urgent and bulk tasks."""
     payload: Any = None
     """Any JSON value."""
     name: Annotated[str, Stored("name", check=_check_name)] = ""
     """The kind of work; empty for none."""
+    lane: Annotated[Lane, Stored(check=check_lane)] = "normal"
+    """The lane: ``"urgent"``, ``"normal"`` or ``"bulk"``."""
     retry_count: Annotated[int, Stored("retries", COUNT)] = 0
     """The number of retries that are used up."""
     max_retries: Annotated[int, Stored("max_retries", COUNT, _check_max_retries)] = 3
@@ -289,6 +300,9 @@ class Task(BaseModel):
           is a duplicate; afterwards the new task replaces the ended task, also a dead letter. The push refuses an id that
           belongs to a task of another user (`TaskIdConflictError`).
         - ``name``: the kind of work, for run-time estimates and statistics; at most 200 characters, empty by default.
+        - ``lane``: ``"urgent"`` if a person waits for it, ``"bulk"`` for work that may wait for all other tasks;
+          ``"normal"`` by default. Urgent and bulk tasks have the priority 3 (normal) and start in order of arrival
+          within their user.
         - ``max_retries``: how often it is tried again after a failure, from 0 to 1000; 3 by default.
         - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
           each time; then it becomes a dead letter of type ``poisoned``. With 1 it never starts a second time, also if
@@ -328,6 +342,7 @@ class Task(BaseModel):
         fields["created_at"] = round_seconds(time.time())
         if options:
             _check_options(options, fields)
+            check_lane_and_priority(fields["lane"], fields["priority"])
         return cls._construct(fields, json_payload.dumps(payload, limit=limit), is_chosen=task_id is not None)
 
     def copy_for_user(self, user_id: str, payload: Any, max_payload_bytes: int) -> Task:
@@ -496,7 +511,7 @@ class Task(BaseModel):
         """
         fields: dict[str, str | bytes] = {"payload": self.payload_bytes}
         for name, field, kind in _WRITTEN:
-            value = getattr(self, name)
+            value = class_of(self.lane, self.priority) if name == "priority" else getattr(self, name)
             if value != _DEFAULTS.get(name) or name in _ALWAYS_WRITTEN:
                 form = kind.write(value)
                 fields[field] = form if isinstance(form, bytes) else str(form)
@@ -546,7 +561,7 @@ class Task(BaseModel):
         form = PushTemplate.unpack(packed)
         fields = {**_DEFAULTS, "task_id": task_id, "user_id": user_id, "created_at": round_seconds(time.time())}
         fields.update({name: value for name, value in form._asdict().items() if name in cls.model_fields})
-        fields["priority"] = Priority(form.priority)
+        fields["priority"], fields["lane"] = Priority(form.priority), form.lane
         fields["payload"] = json_payload.loads(raw)
         if isinstance(values, PushArguments):
             fields.update(values.others)
@@ -562,7 +577,7 @@ class PushTemplate(NamedTuple):
     """
 
     name: str
-    priority: int
+    priority: Priority
     execute_after: float | None
     delay: float | None
     expires_at: float | None
@@ -578,6 +593,8 @@ class PushTemplate(NamedTuple):
     """The number of retries before this push; 0 for almost every task, and then not sent."""
     max_deliveries: int
     """The task's own limit of starts without an outcome; 0 for almost every task, and then not sent."""
+    lane: str
+    """The lane, which is sent as a class next to the priorities."""
     is_chosen: bool
     """Whether the caller chose the task's id."""
 
@@ -590,7 +607,15 @@ class PushTemplate(NamedTuple):
                 found[name], found[SPAN_OF[name]] = None, TIME.read(form[len(COUNTED) :])
             else:
                 found[name] = _TEMPLATE_KINDS[name].read(form)
+                if name == "priority":
+                    found["lane"] = read_lane(form)
         return cls(**found)
+
+    def in_lane(self, lanes: LanesConfig) -> PushTemplate:
+        """Return the template with the lane that its priority stands for in a queue with these ``lanes``."""
+        if self.lane != "normal" or (lane := lanes.lane_of(self.priority)) == "normal":
+            return self
+        return self._replace(lane=lane)
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def pack(self) -> bytes:
@@ -598,7 +623,9 @@ class PushTemplate(NamedTuple):
         forms: list[int | str | bytes] = []
         for name in TEMPLATE_ORDER:
             value, span = getattr(self, name), getattr(self, SPAN_OF[name]) if name in SPAN_OF else None
-            if value is None and span is not None:
+            if name == "priority":
+                forms.append(class_of(self.lane, self.priority))
+            elif value is None and span is not None:
                 forms.append(COUNTED + str(to_us(span)).encode())
             else:
                 forms.append("" if value is None else _TEMPLATE_KINDS[name].write(value))
@@ -750,6 +777,7 @@ def decode_task(data: Mapping[str, bytes]) -> dict[str, Any]:
             if field in _READ:
                 name, read = _READ[field]
                 found[name] = read(form)
+        found["lane"] = read_lane(data.get("priority", b"3"))
         if data.get("trace"):
             trace = traces.decode_trace(data["trace"])
             found["traceparent"], found["tracestate"] = trace.parent, trace.state

@@ -408,7 +408,7 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     is_kept = bool(graph.parts)
     for template in forms:
         is_kept = is_kept or template.is_chosen or bool(template.unique_key)
-        args.append(template.pack())
+        args.append(template.in_lane(commands.config.lanes).pack())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
     is_part = graph.mode == 2  # the script that accepts the graph adds its time as the last argument

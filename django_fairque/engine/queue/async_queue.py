@@ -33,7 +33,7 @@ from django_fairque.engine.schedules import declarations, schedule_ops
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
-from django_fairque.engine.statistics import queue_stats
+from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport.cluster import is_cluster
@@ -55,11 +55,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.maintenance.invariants import Violation
+    from django_fairque.engine.model.lanes import LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
-    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats, WaitingTask
+    from django_fairque.engine.statistics.longest_waits import WaitingTask
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
     from django_fairque.engine.users.organizations import OrganizationStats
 
 T = TypeVar("T")
@@ -239,6 +241,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         woken: bool = False,
         window: Window = NO_WINDOW,
         batches: Mapping[str, int] | None = None,
+        lane_limits: LaneLimits | None = None,
         now: float | None = None,
     ) -> Settled:
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
@@ -254,6 +257,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         - ``batches``: the batch size of each task name that runs in batches; none by default. A task of such a name
           comes together with waiting tasks of its user and name, up to the batch size; together they count as one of
           ``fetch``.
+        - ``lane_limits``: how many of ``fetch`` may be below lane urgent, and how many in lane bulk; None (the default) for
+          any number.
 
         Returns the status of each outcome, in their order, and the new leases. An outcome whose lease is no longer
         current has the status ``stale`` and changes nothing.
@@ -262,7 +267,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         worker.
         """
         checked = check_outcomes(outcomes)
-        wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {})
+        wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}, lane_limits)
         return await self._run(leasing.settle(self._reachable_shards(), self._schedulers, checked, wanted, now))
 
     async def finish(
@@ -664,8 +669,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         await self._run(record_task_names(self._shards, counts, now))
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
-        """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default."""
-        return await self._read_all_shards(lambda shards: queue_stats.longest_waits(shards, limit))
+        """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default.
+
+        Bulk tasks are left out: they wait until no other task can start.
+        """
+        return await self._read_all_shards(lambda shards: longest_waits.longest_waits(shards, limit))
 
     async def busiest_users(self, sample: int = 100) -> PartialList[str]:
         """Return users with tasks that have not begun, by their number of tasks in a random sample of such tasks.

@@ -174,6 +174,8 @@ def extract_template(task: Task | Template) -> dict[str, Any]:
     fields = {name: value for name in names if (value := getattr(made, name)) is not None}
     if made.max_deliveries:
         fields["max_deliveries"] = made.max_deliveries
+    if made.lane != "normal":
+        fields["lane"] = made.lane
     return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
 
 

@@ -39,9 +39,9 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 }
 
 PRODUCER_KEYS = split_names("""
-    stats stats:* ring ring:* groups grouped group:* wake users user:* throttled due queue:user:* state:* task:*
-    payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:* alerts schedules
-    schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
+    stats stats:* ring ring:* urgent urgent:* bulk bulk:* groups grouped group:* wake wake:* users user:* throttled due
+    queue:user:* state:* task:* payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:*
+    alerts schedules schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
     signing_keys
 """)
 """A shard's keys that pushing, reading and canceling may write: all except leases and workers."""

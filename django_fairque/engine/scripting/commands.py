@@ -13,6 +13,7 @@ from typing import Any
 
 from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.lanes import NO_SLA_SECONDS, URGENT_SLA_SECONDS, Lane
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES, QueueConfig
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import ScriptCall
@@ -76,6 +77,11 @@ class Keys:
     def members(self, organization: str) -> str:
         """The ring of an organization."""
         return f"{self._prefix}ring:{organization}"
+
+    def lane(self, lane: Lane, organization: str | None = None) -> str:
+        """The sorted set of the users with a task of a lane that can be started: of the shard, or of an organization."""
+        name = "ring" if lane == "normal" else lane
+        return self._prefix + (name if organization is None else f"{name}:{organization}")
 
     def normal(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}queue:user:{user_id}:normal"
@@ -168,6 +174,10 @@ class Commands:
             "max_dead_letters": config.max_dead_letters,
             "at_risk": to_us(config.sla_at_risk_seconds),
             "shards": config.shards,
+            "least_normal": config.lanes.normal,
+            "least_bulk": config.lanes.bulk,
+            "sla:0": to_us(NO_SLA_SECONDS),
+            "sla:7": to_us(URGENT_SLA_SECONDS),
             **{f"sla:{priority.value}": to_us(config.sla[priority.name]) for priority in Priority},
             **{
                 f"starves_after:{Priority[name].value}": to_us(config.starvation.get(name, 0))

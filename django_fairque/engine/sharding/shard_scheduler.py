@@ -129,6 +129,8 @@ class FairShardOrder:
             self._virtual_time = max(self._virtual_time, virtual_time + offset)
 
 
+BULK_TURN = 20
+"""The number of requests of which one may go to shards with bulk tasks alone while others have other tasks: 5 %."""
 MAX_SCHEDULERS = 16
 """The number of schedulers that a queue keeps. Most calls name the same lists each time."""
 
@@ -199,6 +201,9 @@ class ShardScheduler:
     def __init__(self, orders: Sequence[FairShardOrder | ListShardOrder]) -> None:
         self._orders = orders
         self._last = len(orders) - 1
+        self._was_urgent = False
+        """Whether the last request preferred shards with urgent tasks."""
+        self._choices = 0
 
     def turn(self, index: int) -> tuple[int, float]:
         """Return the first of the orders in which a user of shard ``index`` can be served, and the turn in it."""
@@ -218,6 +223,19 @@ class ShardScheduler:
         where a newcomer may be.
         """
         return min(among, key=lambda index: (self.position(index), self.has(index)))
+
+    def choose_lanes(self, urgent: set[int], normal: set[int], bulk: set[int]) -> list[int]:
+        """Return the shards that may be next, given those with users who can be served in each lane.
+
+        Shards with urgent tasks come first, but at most every second time, so that they leave the others half of the
+        requests. Shards that have bulk tasks alone wait for all others, apart from every twentieth time.
+        """
+        self._choices += 1
+        rest = normal | urgent
+        self._was_urgent = bool(urgent) and rest > urgent and not self._was_urgent
+        if self._was_urgent:
+            return sorted(urgent)
+        return sorted(rest | bulk if self._choices % BULK_TURN == 0 else rest or bulk)
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
         """Return the others of the shards ``among`` which serve the same list as shard ``index``."""

@@ -13,8 +13,9 @@ from typing import Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD
-from django_fairque.engine.model.durations import check_integer
+from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.lanes import Lane, class_name, read_lane, read_priority
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
@@ -53,6 +54,8 @@ class Alert:
     leases: int = 0
     reason: str = ""
     times: int = 0
+    lane: Lane = "normal"
+    """The lane of the task; an urgent or bulk task has the priority NORMAL."""
 
     def __str__(self) -> str:
         if self.kind == "emptied":
@@ -62,7 +65,7 @@ class Alert:
                 f"the server has lost its last changes, among them {self.leases:,} leases: tasks that were pushed lately may be "
                 f"missing, and others run again"
             )
-        task = f"task {self.task_id} ({self.name or 'no name'}, {self.priority.name}) of user {self.user_id!r}"
+        task = f"task {self.task_id} ({self.name or 'no name'}, {class_name(self.lane, self.priority)}) of user {self.user_id!r}"
         return f"{task} {self._happened}"
 
     @property
@@ -103,11 +106,12 @@ def _alert(queue: str, packed: bytes) -> Alert:
     return Alert(
         cast("AlertKind", kind),  # the scripts write no other kind
         int(at) / 1_000_000,
-        *(queue, task_id, user, name, Priority(int(priority))),
+        *(queue, task_id, user, name, read_priority(priority)),
         deadline=None if promoted or died or given_back else float(detail) / 1_000_000,
         promoted_from=Priority(int(detail)) if promoted else None,
         reason=detail if died else "",
         times=int(detail) if given_back else 0,
+        lane=read_lane(priority),
     )
 
 
@@ -231,7 +235,10 @@ def health(queue: Shards) -> Operation[Health]:
     """
     shards = tuple(queue)
     reads = [
-        [("ZCARD", shard.keys("ring")), ("ZCARD", shard.keys.state("failed")), ("HGET", shard.keys("stats"), "look")]
+        [
+            *(("ZCARD", shard.keys("ring")), ("ZCARD", shard.keys.state("failed"))),
+            ("HMGET", shard.keys("stats"), "look", "behind"),
+        ]
         for shard in shards
     ]
     (info, clock), *found_in = yield from read_each([[("INFO", *checks.CHECKED_INFO_SECTIONS), ("TIME",)], *reads])
@@ -243,8 +250,9 @@ def health(queue: Shards) -> Operation[Health]:
     ]
     attended, records, (keys,) = yield from read_together(parts)
     workers, due = attendance(attended)
-    ring, dead = (sum(int(reply[index]) for reply in found_in) for index in (0, 1))
-    look = min(float(reply[2] or NEVER_MICROSECONDS) for reply in found_in)
+    dead = sum(int(dead) for _, dead, _ in found_in)
+    look = min(float(look or NEVER_MICROSECONDS) for _, _, (look, _) in found_in)
+    users_ready = sum(int(ring) + int(number(behind)) for ring, _, (_, behind) in found_in)
     infos = [info, *((yield from _other_nodes(shards)) if checks.server_mode(info) == "cluster" else [])]
     of_nodes = [list(checks.check_server_info(info)) for info in infos]
     found = dict.fromkeys(finding for one in of_nodes for finding in one)
@@ -258,7 +266,7 @@ def health(queue: Shards) -> Operation[Health]:
             "what their users push is refused, what lies there waits",
         )
     if not workers:
-        reasons.append(NO_WORKER_RUNS if ring or due else NO_WORKER_IS_READY)
+        reasons.append(NO_WORKER_RUNS if users_ready or due else NO_WORKER_IS_READY)
     late = (now - look) / 1_000_000
     if workers and late > LATE_MAINTENANCE_SECONDS + shards[0].config.sweep_interval:
         reasons.append(f"maintenance is {late:,.0f} s late: no worker has swept the queue")

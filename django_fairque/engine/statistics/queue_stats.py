@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.inspection.pages import PartialList, check_limit
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.lanes import CLASS_NAMES, LANES, Lane, by_class, read_lane
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
-from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
 from django_fairque.engine.scripting.task_fields import read_task_fields
+from django_fairque.engine.statistics import longest_waits
 from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, merge
 from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
 
 if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
 
@@ -89,7 +91,14 @@ class Histograms:
 
     @property
     def wait_by_priority(self) -> dict[str, Percentiles]:
-        return {Priority(number).name: percentiles(self.waits[number]) for number in sorted(self.waits)}
+        return {CLASS_NAMES[number]: percentiles(self.waits[number]) for number in sorted(self.waits)}
+
+    @property
+    def wait_by_lane(self) -> dict[Lane, Percentiles]:
+        lanes: dict[Lane, Counter[int]] = {lane: Counter() for lane in LANES}
+        for number_of_class, waits in self.waits.items():
+            lanes[read_lane(str(number_of_class))].update(waits)
+        return {lane: percentiles(waits) for lane, waits in lanes.items()}
 
 
 def count_tasks(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
@@ -178,7 +187,8 @@ class Span:
 @dataclass(frozen=True)
 class Activity:
     """The ``spans``, the oldest first, and the percentiles of all of them together in seconds: ``wait`` and ``run`` of
-    waits and run times, ``wait_by_priority`` of waits by priority.
+    waits and run times, ``wait_by_priority`` and ``wait_by_lane`` of waits by priority and by lane. Urgent and bulk tasks
+    are in ``wait_by_priority`` as ``"URGENT"`` and ``"BULK"``.
     """
 
     spans: list[Span]
@@ -187,6 +197,7 @@ class Activity:
     wait_by_priority: dict[str, Percentiles] = field(default_factory=dict)
     missing_shards: tuple[int, ...] = ()
     """Shards that can't be reached now: what happened there is in none of the figures."""
+    wait_by_lane: dict[Lane, Percentiles] = field(default_factory=dict)
 
 
 def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
@@ -228,7 +239,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
             )
         )
     whole = Histograms.from_records(records)
-    return Activity(spans, whole.wait, whole.run, whole.wait_by_priority, queue.missing)
+    return Activity(spans, whole.wait, whole.run, whole.wait_by_priority, queue.missing, whole.wait_by_lane)
 
 
 def _activity_of_hours(queue: Shards, count: int, per_span: int) -> Operation[Activity]:
@@ -326,127 +337,6 @@ def _usage(busy: float, waits: dict[int, float]) -> LastHour:
     )
 
 
-MAX_SERVED_USERS = 100
-"""Users who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
-
-
-@dataclass(frozen=True)
-class WaitingTask:
-    """A task that can start and has not: its ``task_id`` and ``user_id``, and ``since`` when it is ready, as Unix
-    time.
-    """
-
-    task_id: str
-    user_id: str
-    since: float
-
-
-@dataclass(frozen=True)
-class Waits:
-    """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back.
-
-    A task is held back while the queue, its user or its organization is paused, and while the user or the organization has
-    its number of running tasks or is out of rate.
-    """
-
-    could_start: list[WaitingTask]
-    held_back: list[WaitingTask]
-
-
-def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTask]]:
-    """Return the tasks that could start now and have waited longest, the longest wait first."""
-    each_shard = yield from read_together([waits(shard, limit) for shard in shards])
-    found = [task for some in each_shard for task in some.could_start]
-    return PartialList(sorted(found, key=lambda task: task.since)[:limit], shards.missing)
-
-
-def waits(commands: Commands, limit: int) -> Operation[Waits]:
-    """Read twice ``limit`` tasks: the first ones in the registry of queued tasks, and the first ones that missed their
-    SLA.
-
-    If some of these are held back, the oldest tasks of the users who are served next are read too. So a large number of
-    held-back tasks hides no other task as long as at most `MAX_SERVED_USERS` users can be served.
-    """
-    check_limit(limit)
-    queued = commands.keys.state("queued")
-    reads = [
-        ("ZRANGE", queued, 0, limit - 1),
-        ("ZRANGEBYSCORE", queued, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, limit),
-        ("HGET", commands.keys("stats"), "paused"),
-    ]
-    nearest, oldest, paused = yield Read(reads)
-    is_paused = decode_pause({b"paused": paused}) is not None
-    found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
-    served = set() if is_paused else (yield from _find_served_users(commands, {task.user_id for task in found}))
-    held_back = [task for task in found if task.user_id not in served]
-    could_start = [task for task in found if task.user_id in served]
-    if held_back and not is_paused:
-        heads = yield from _heads(commands, (yield from _next_users(commands)))
-        could_start = list({task.task_id: task for task in [*could_start, *heads]}.values())
-    return Waits(*(sorted(some, key=lambda task: task.since)[:limit] for some in (could_start, held_back)))
-
-
-def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[WaitingTask]]:
-    records = yield from read_task_fields(commands.keys, ids, "user", "ready", "created")
-    return [
-        WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000)
-        for task_id, (user, ready, created) in zip(ids, records, strict=True)
-        if user is not None  # the user was forgotten after the registry was read
-    ]
-
-
-def _find_served_users(commands: Commands, user_ids: set[str]) -> Operation[set[str]]:
-    """Return the users who are in the ring, or in the ring of an organization that is in it."""
-    names, keys = sorted(user_ids), commands.keys
-    if not names:
-        return set()
-    (places,) = yield Read([("ZMSCORE", keys("ring"), *names)])
-    served = {name for name, place in zip(names, places, strict=True) if place is not None}
-    others = [name for name in names if name not in served]
-    organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
-    members = [
-        (name, organization.decode())
-        for name, organization in zip(others, organizations, strict=True)
-        if organization is not None
-    ]
-    reads = [
-        [
-            ("ZSCORE", keys("ring"), ORGANIZATION_PREFIX + organization.encode()),
-            ("ZSCORE", keys.members(organization), name),
-        ]
-        for name, organization in members
-    ]
-    found = yield from read_each(reads, only_sound=True)
-    return served | {name for (name, _), places in zip(members, found, strict=True) if None not in places}
-
-
-def _next_users(commands: Commands) -> Operation[list[str]]:
-    """List the users who are served next, at most `MAX_SERVED_USERS`: users in the ring, and members of organizations
-    in it.
-    """
-    (entries,) = yield Read([("ZRANGE", commands.keys("ring"), 0, MAX_SERVED_USERS - 1)])
-    names = [entry.decode() for entry in entries if not entry.startswith(ORGANIZATION_PREFIX)]
-    reads = [
-        ("ZRANGE", commands.keys.members(entry.removeprefix(ORGANIZATION_PREFIX).decode()), 0, MAX_SERVED_USERS - 1)
-        for entry in entries
-        if entry.startswith(ORGANIZATION_PREFIX)
-    ]
-    names += [name.decode() for members in (yield from read_sound(reads)) for name in members]
-    return names[:MAX_SERVED_USERS]
-
-
-def _heads(commands: Commands, user_ids: list[str]) -> Operation[list[WaitingTask]]:
-    """Read the oldest task of each priority of each user."""
-    keys = commands.keys
-    reads: list[tuple[Any, ...]] = [("LRANGE", keys.critical(user_id), 0, 0) for user_id in user_ids]
-    for user_id in user_ids:
-        for priority in range(1, 6):
-            band = (f"{priority * SCORE_PER_PRIORITY:.0f}", f"({(priority + 1) * SCORE_PER_PRIORITY:.0f}")
-            reads.append(("ZRANGEBYSCORE", keys.normal(user_id), *band, "LIMIT", 0, 1))
-    found = yield from read_sound(reads)
-    return (yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids]))
-
-
 def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     """Return the users of waiting tasks, the most frequent one first, from a random sample of each state. Each shard
     has an equal part of the sample.
@@ -472,7 +362,7 @@ INTERNAL_STAT_FIELDS = {
     *("active", "active_users", "hour", "revision", "format", "format_version"),
 }
 """Fields of the stats hash that are not totals."""
-NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "run:", "recent:")
+NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "wait_", "run:", "recent:", "running", "owed:")
 """Prefixes of fields that are not totals: current numbers, and histograms."""
 
 
@@ -545,19 +435,35 @@ class SlaStats:
 
 
 @dataclass(frozen=True)
+class LaneStats:
+    """The tasks of one lane: ``ready`` and ``running`` ones now, and how many have ``started`` since the queue's first task.
+
+    ``wait`` are percentiles of the waits of the attempts that ended in the last hour, in seconds; ``waits`` are those of all
+    attempts since the queue's first task.
+    """
+
+    ready: int
+    running: int
+    started: int
+    wait: Percentiles
+    waits: Distribution
+
+
+@dataclass(frozen=True)
 class QueueStats:
     """A queue at one moment. Counters are since its first task, percentiles and minutes of the last hour; times are in
     seconds.
 
-    ``queue`` is its name. ``states`` are the numbers of tasks by state, ``depth`` those of ready tasks by priority,
-    ``totals`` the counters, ``dead`` the dead letters by failure type. ``users`` have a record, ``users_ready`` of
-    them something to start now. ``workers`` live. ``due`` waits for a worker's maintenance and moves no further
-    without one: tasks whose time has come, ended leases, users whose rate allows another task. ``paused`` is whether
-    the queue is.
+    ``queue`` is its name. ``states`` are the numbers of tasks by state, ``depth`` those of ready tasks by priority, with
+    ``"URGENT"`` and ``"BULK"`` if tasks of these lanes are ready. ``totals`` are the counters, ``dead`` the dead letters by
+    failure type. ``users`` have a record, ``users_ready`` of them a task of any lane that could start now. ``workers``
+    live. ``due`` waits for a worker's maintenance and moves no further without one: tasks whose time has come, ended
+    leases, users whose rate allows another task. ``paused`` is whether the queue is.
 
-    ``oldest_wait_seconds`` is the longest wait of a task that could start. ``wait`` and ``run`` are percentiles of
-    waits and run times, ``wait_by_priority`` those of waits by priority. ``dependencies`` and ``sla`` are figures of
-    these subjects; ``minutes`` are those of each minute, the oldest first. ``runs`` are as ``waits``, of run times.
+    ``oldest_wait_seconds`` is the longest wait of a task that could start and is no bulk task. ``wait`` and ``run`` are
+    percentiles of waits and run times, ``wait_by_priority`` those of waits by priority. ``dependencies`` and ``sla`` are
+    figures of these subjects; ``minutes`` are those of each minute, the oldest first. ``runs`` are as ``waits``, of run
+    times.
     """
 
     queue: str
@@ -593,6 +499,8 @@ class QueueStats:
     """The note and the end of the queue's pause; None unless it is paused."""
     deployments: list[Deployment] = field(default_factory=list)
     """The last 50 times at which workers began to report another version of the project's code, the oldest first."""
+    lanes: dict[Lane, LaneStats] = field(default_factory=dict)
+    """The figures of each lane: ``"urgent"``, ``"normal"`` and ``"bulk"``."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
@@ -609,9 +517,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     now = int(clock[0]) + int(clock[1]) / 1_000_000
     last = int(now) // 60
     counters = [record for record, *_ in found]
-    totals = Counter[str]()
-    for record in counters:
-        totals.update({name.decode(): int(number(value)) for name, value in record.items()})
+    totals = _add_up_counters(counters)
     pauses = [decode_pause(record) for record in counters]
     sizes = zip(*(sizes for _, *sizes in found), strict=True)
     users, ring, resolving, *states_sizes = (sum(map(int, counts)) for counts in sizes)
@@ -623,9 +529,10 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     records = [add_up_records(counters) for counters in zip(*replies[len(shards) :], strict=True)]
     hour = Histograms.from_records(records)
     states = {state.value: size for state, size in zip(TaskState, states_sizes, strict=True)}
-    waiting = yield from read_together([waits(shard, LONGEST_WAITS_READ) for shard in shards])
+    waiting = yield from read_together([longest_waits.waits(shard, LONGEST_WAITS_READ) for shard in shards])
     by_minute = [_minute(minute, record) for minute, record in zip(wanted, records, strict=True)]
-    depth = {priority.name: totals[f"depth:{priority.value}"] for priority in Priority}
+    depth = by_class(totals, "depth")
+    by_lane = _lanes(totals, hour)
     return QueueStats(
         queue=queue.name,
         states=states,
@@ -655,21 +562,71 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
             violated=totals["sla_violated"],
             promoted=totals["promoted"],
             promoted_from={name: totals[f"promoted:{Priority[name].value}"] for name in STARVABLE_PRIORITIES},
-            by_priority={
-                priority.name: SlaCounts(
-                    *(totals[f"sla_{kind}:{priority.value}"] for kind in ("at_risk", "overdue", "violated"))
-                )
-                for priority in reversed(Priority)
-            },
+            by_priority=_sla_by_priority(totals),
         ),
         dead={kind.value: totals[f"lying:{kind.value}"] for kind in FailureType},
         minutes=by_minute,
-        waits=distribution(totals, "wait"),
+        waits=_add_up(figures.waits for figures in by_lane.values()),
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
         trend=_trend(by_minute, now, sum(depth.values())),
         deployments=[deployment for entries in deployed for deployment in parse_deployments(entries)],
+        lanes=by_lane,
     )
+
+
+def _sla_by_priority(totals: Mapping[str, int]) -> dict[str, SlaCounts]:
+    counts = [by_class(totals, f"sla_{kind}") for kind in ("at_risk", "overdue", "violated")]
+    names = [name for name in reversed(CLASS_NAMES.values()) if any(name in some for some in counts)]
+    return {name: SlaCounts(*(some.get(name, 0) for some in counts)) for name in names}
+
+
+def _add_up_counters(records: Iterable[Mapping[bytes, bytes]]) -> Counter[str]:
+    totals = Counter[str]()
+    for record in records:
+        totals.update({name.decode(): int(number(value)) for name, value in record.items()})
+    return totals
+
+
+def lanes(queue: Shards, minutes: int) -> Operation[dict[Lane, LaneStats]]:
+    """Return the figures of each lane as `stats` does, in two round trips."""
+    shards = tuple(queue)
+    clock, *counters = yield from read_sound([("TIME",), *(("HGETALL", shard.keys("stats")) for shard in shards)])
+    last = int(clock[0]) // 60
+    records = yield Read([("HGETALL", shard.keys.minute(last - ago)) for shard in shards for ago in range(minutes)])
+    return _lanes(_add_up_counters(counters), Histograms.from_records(records))
+
+
+def have_other_lanes(lanes: Mapping[Lane, LaneStats]) -> bool:
+    """Return whether there are, or were, urgent or bulk tasks."""
+    return any(figures.ready or figures.started for lane, figures in lanes.items() if lane != "normal")
+
+
+def _lanes(totals: Mapping[str, int], hour: Histograms) -> dict[Lane, LaneStats]:
+    ready = Counter[Lane]()
+    for number_of_class in CLASS_NAMES:
+        ready[read_lane(str(number_of_class))] += totals.get(f"depth:{number_of_class}", 0)
+
+    def by_lane(name: str) -> Counter[Lane]:
+        """Split a counter of all tasks, next to which the tasks of the other two lanes are counted."""
+        found = Counter[Lane]({lane: totals.get(f"{name}:{lane}", 0) for lane in LANES})
+        found["normal"] = totals.get(name, 0) - found.total()
+        return found
+
+    running, started = by_lane("running"), by_lane("started")
+    kinds = {"urgent": "wait_urgent", "normal": "wait", "bulk": "wait_bulk"}
+    return {
+        lane: LaneStats(ready[lane], running[lane], started[lane], wait, distribution(totals, kinds[lane]))
+        for lane, wait in hour.wait_by_lane.items()
+    }
+
+
+def _add_up(distributions: Iterable[Distribution]) -> Distribution:
+    buckets, seconds = Counter[int](), 0.0
+    for part in distributions:
+        buckets.update(part.buckets)
+        seconds += part.sum_seconds
+    return Distribution(dict(sorted(buckets.items())), seconds)
 
 
 TREND_MINUTES = 10
@@ -696,7 +653,7 @@ def _state_sizes(commands: Commands) -> list[tuple[Any, ...]]:
     return [("ZCARD", commands.keys.state(state.value)) for state in TaskState]
 
 
-def _compute_longest_wait(waiting: Sequence[Sequence[WaitingTask]], now: float) -> float:
+def _compute_longest_wait(waiting: Sequence[Sequence[longest_waits.WaitingTask]], now: float) -> float:
     """Return the seconds that the oldest of these tasks has waited; each part begins with its oldest task.
 
     A task can be ready after ``now``: it was pushed after the clock was read, or its server's clock was set back.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import check_integer, now_us, number
 from django_fairque.engine.model.ids import check_ids, split_names
+from django_fairque.engine.model.lanes import CLASS_NAMES, class_of
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
@@ -46,24 +47,26 @@ SCORE_EPOCH_SECONDS = 1_735_689_600
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
 _USER_FIELDS = (
     *("paused", "held", "cap", "run", "weight", "group", "counted", "mean", "hour", "recent:0", "recent:1"),
-    *(f"ready:{priority.value}" for priority in Priority),
+    *(f"ready:{number}" for number in CLASS_NAMES),
 )
 _START_FIELDS = tuple(f"recent:{half}:{bucket}" for half in (0, 1) for bucket in range(WAIT_BUCKETS))
 """The numbers of a user's tasks that started in an hour, by wait. Only read for queues that are fair by tasks."""
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
-_NORMAL_PRIORITIES = tuple(priority for priority in Priority if priority is not Priority.CRITICAL)
+_BULK = class_of("bulk", 0)
+_CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number not in (Priority.CRITICAL, _BULK))
 
 
 @dataclass(frozen=True)
 class UserFairness:
     """The service of one user with tasks or settings.
 
-    ``user_id`` is the user. The user has ``ready`` tasks, of which ``waiting`` tasks are held back by nothing, and
-    ``running`` tasks. ``held_by`` is the reason why its ready tasks can't start (as in `UserStats`), None if they can.
+    ``user_id`` is the user. The user has ``running`` tasks and ``ready`` tasks, of which ``waiting`` tasks are held back by
+    nothing and are no bulk tasks: those are expected to wait until no other task can start. ``held_by`` is the reason why its
+    ready tasks can't start (as in `UserStats`), None if they can.
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
     ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
-    ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task became ready, as Unix
-    time, None without one; ``wait_seconds`` is the time since then.
+    ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task that is no
+    bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
@@ -289,7 +292,7 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
 
 
 def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) -> Operation[dict[str, float]]:
-    """Return when each user's oldest ready task became ready, for users with ready tasks."""
+    """Return when each user's oldest ready task became ready, for users with ready tasks that are no bulk tasks."""
     keys = commands.keys
     reads: list[tuple[Any, ...]] = []
     owners: list[str] = []
@@ -297,9 +300,9 @@ def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) ->
     for name, record in records.items():
         if number(record.get(b"ready:6")) > 0:
             critical.append(name)
-        for priority in _NORMAL_PRIORITIES:
-            if number(record.get(b"ready:%d" % priority.value)) > 0:
-                low, high = (f"{(priority.value + more) * SCORE_PER_PRIORITY:.0f}" for more in (0, 1))
+        for class_number in _CLASSES_BY_SCORE:
+            if number(record.get(b"ready:%d" % class_number)) > 0:
+                low, high = (f"{(class_number + more) * SCORE_PER_PRIORITY:.0f}" for more in (0, 1))
                 reads.append(("ZRANGEBYSCORE", keys.normal(name), low, f"({high}", "WITHSCORES", "LIMIT", 0, 1))
                 owners.append(name)
     heads = [("LRANGE", keys.critical(name), 0, 0) for name in critical]
@@ -342,7 +345,7 @@ def _get_hold_reason(shard: _ShardReading, record: Mapping[bytes, bytes]) -> str
 
 
 def _ready(record: Mapping[bytes, bytes]) -> int:
-    return sum(int(number(record.get(b"ready:%d" % priority.value))) for priority in Priority)
+    return sum(int(number(record.get(b"ready:%d" % class_number))) for class_number in CLASS_NAMES)
 
 
 def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mapping[bytes, bytes]) -> UserFairness:
@@ -372,7 +375,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     return UserFairness(
         user_id=user_id,
         ready=ready,
-        waiting=0 if held_by else ready,
+        waiting=0 if held_by else ready - int(number(record.get(b"ready:%d" % _BULK))),
         running=running,
         held_by=held_by,
         share_if_busy=share,

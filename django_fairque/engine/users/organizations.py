@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
+from django_fairque.engine.model.lanes import LANES, class_of
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.operations import Operation, read_each, read_sound
 from django_fairque.engine.users.users import check_limit_value, check_weight
@@ -25,7 +26,8 @@ class OrganizationStats:
     """An organization's figures, over the shards of its members.
 
     ``organization`` is its name. ``weight``, ``max_running`` (None for no limit) and ``paused`` are its settings.
-    ``members`` belong to it, ``members_ready`` of them could start something now, whatever holds for the organization.
+    ``members`` belong to it, at least ``members_ready`` of them could start something now, whatever holds for the
+    organization: the largest number of members with tasks of one lane, which is all of them unless they use several lanes.
     ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold
     on each shard: the organization has a place in the ring of each shard.
     """
@@ -153,6 +155,10 @@ def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage
     return ResultPage(items, None if is_last else items[-1], shards.missing)
 
 
+_READY_BY_LANE = (b"ready", *(b"ready:%d" % class_of(lane, 0) for lane in LANES if lane != "normal"))
+"""The numbers of members with a task of a lane that can be started."""
+
+
 def combine_records(
     organization: str, records: Sequence[Mapping[bytes, bytes]], missing: tuple[int, ...] = ()
 ) -> OrganizationStats:
@@ -170,7 +176,7 @@ def combine_records(
         max_running=int(number(settings.get(b"cap"))) or None,
         paused=b"paused" in settings,
         members=total(b"members"),
-        members_ready=total(b"ready"),
+        members_ready=sum(max(int(number(record.get(field))) for field in _READY_BY_LANE) for record in records),
         running=total(b"run"),
         started=total(b"started"),
         missing_shards=missing,

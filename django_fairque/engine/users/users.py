@@ -91,20 +91,21 @@ HOLD_REASONS = {
 def hold_reason(
     user: Mapping[bytes, bytes], organization: Mapping[bytes, bytes] | None, *, is_queue_paused: bool
 ) -> str | None:
-    """Return the reason that holds back a user's tasks, a key of `HOLD_REASONS`; None if nothing does.
+    """Return the reason that holds back all of a user's tasks, a key of `HOLD_REASONS`; None if nothing does.
 
-    ``user`` and ``organization`` are the records of the user and its organization.
+    ``user`` and ``organization`` are the records of the user and its organization. A user may have one urgent task more
+    than its ``max_running``.
     """
 
-    def is_full(record: Mapping[bytes, bytes]) -> bool:
-        return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"])
+    def is_full(record: Mapping[bytes, bytes], more: int = 0) -> bool:
+        return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"]) + more
 
     holds = {
         "queue_paused": is_queue_paused,
         "user_paused": b"paused" in user,
         "organization_paused": organization is not None and b"paused" in organization,
         "throttled": b"held" in user,
-        "capped": is_full(user),
+        "capped": is_full(user, int(units.number(user.get(b"ready:7")) > 0)),
         "organization_capped": organization is not None and is_full(organization),
     }
     return next((reason for reason, is_held in holds.items() if is_held), None)

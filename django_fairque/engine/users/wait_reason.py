@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_lookup import position_on_shard
-from django_fairque.engine.model.durations import seconds
+from django_fairque.engine.model.durations import number, seconds
+from django_fairque.engine.model.lanes import LANES, Lane, class_of, read_lane
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
@@ -25,9 +27,10 @@ class WaitReason:
 
     ``task_id`` and ``state`` are the task's; ``now`` is when they were read. ``is_paused`` is whether the queue is.
     ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
-    now. ``users_before`` have their turn earlier (at least; for a member of an organization: organizations and members
-    before it), None when the user can't be served now. ``position`` is that of `FairQueue.position`. ``lease_ends_at``
-    is of a running task. ``organization`` is its user's, with the figures of the user's shard.
+    now. ``users_before`` have their turn in the task's lane earlier (at least; for a member of an organization:
+    organizations and members before it), None when the user can't be served there now. ``position`` is that of
+    `FairQueue.position`. ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
+    user's shard.
     """
 
     task_id: str
@@ -42,27 +45,47 @@ class WaitReason:
     organization: OrganizationStats | None = None
     pause: Pause | None = None
     """The note and the end of the queue's pause; None unless it is paused."""
+    lane: Lane = "normal"
+    """The task's lane."""
+    other_lanes: tuple[Lane, ...] = ()
+    """The other lanes in which a task could start now."""
+    ahead: float = 0.0
+    """The worker time in seconds (or the number of tasks, if the queue is fair by tasks) by which the urgent tasks of its user
+    are ahead of the user's share; of its organization if it belongs to one, or of both the larger. 0 for other lanes."""
 
 
 def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     """Read why a task waits, in at most five round trips, and one more for a chosen id."""
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
-    ((state, user),), ((paused, note, clock), time) = yield from read_fields(
-        [(keys, task_id)], ("state", "user"), [("HMGET", keys("stats"), *PAUSE_FIELDS, "clock"), ("TIME",)]
+    ((state, user, priority),), ((paused, note, clock, virtual_time, *depths), time) = yield from read_fields(
+        [(keys, task_id)],
+        ("state", "user", "priority"),
+        [("HMGET", keys("stats"), *PAUSE_FIELDS, "clock", "vtime", *_DEPTHS.values()), ("TIME",)],
     )
     if state is None or user is None:
         raise commands.unknown(task_id)
-    name = user.decode()
+    name, lane = user.decode(), read_lane(priority or b"3")
+    in_use = {"normal", *(other for other, depth in zip(_DEPTHS, depths, strict=True) if number(depth))}
+    others = [other for other in LANES if other != lane and other in in_use]
     (stats,) = yield from users_stats(commands, [name])
-    lease_end, free_at, *found = yield Read(
-        [("ZSCORE", keys.state("started"), task_id), ("ZSCORE", keys("throttled"), name), *_turn(commands, stats)]
+    lease_end, free_at, *sizes_and_turn = yield Read(
+        [
+            ("ZSCORE", keys.state("started"), task_id),
+            ("ZSCORE", keys("throttled"), name),
+            *(("ZCARD", keys.lane(other)) for other in others),
+            *_turn(commands, stats, lane),
+        ]
     )
+    sizes, found = sizes_and_turn[: len(others)], sizes_and_turn[len(others) :]
     pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
         free_at = None  # this is the end of the user's pause
-    organization = None if stats.organization is None else combine_records(stats.organization, [found.pop()])
-    turn = None if None in found else sum(map(int, found))
+    record = {} if stats.organization is None else found.pop()
+    organization = None if stats.organization is None else combine_records(stats.organization, [record])
+    ranks = found[: len(found) // 2] if lane == "urgent" else found
+    turn = None if None in ranks else sum(map(int, ranks))
+    virtual_times = [number(virtual_time), number(record.get(b"vtime"))]
     return WaitReason(
         task_id=task_id,
         state=TaskState(state.decode()),
@@ -75,18 +98,30 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
         organization=organization,
         pause=pause,
+        lane=lane,
+        other_lanes=tuple(other for other, size in zip(others, sizes, strict=True) if int(size)),
+        ahead=_ahead(found[len(ranks) :], virtual_times) if lane == "urgent" else 0.0,
     )
 
 
-def _turn(commands: Commands, user: UserStats) -> list[tuple[Any, ...]]:
-    """Return the reads of the user's rank in the ring; for a member, of its organization's rank, its rank among the
-    members, and the organization's record.
+_DEPTHS: dict[Lane, str] = {lane: f"depth:{class_of(lane, 0)}" for lane in LANES if lane != "normal"}
+
+
+def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> float:
+    """Return how far the places in lane urgent, in microseconds of worker time, are beyond the virtual times."""
+    found = [number(place) - time for place, time in zip(places, virtual_times, strict=False) if place is not None]
+    return max([0.0, *found]) / 1_000_000
+
+
+def _turn(commands: Commands, user: UserStats, lane: Lane) -> list[tuple[Any, ...]]:
+    """Return the reads of the user's rank in a lane; for a member, of its organization's rank, its rank among the members, and
+    the organization's record. In lane urgent, the places are read after the ranks.
     """
     keys = commands.keys
-    if user.organization is None:
-        return [("ZRANK", keys("ring"), user.user_id)]
-    entry = ORGANIZATION_PREFIX + user.organization.encode()
-    return [
-        *(("ZRANK", keys("ring"), entry), ("ZRANK", keys.members(user.organization), user.user_id)),
-        ("HGETALL", keys.organization(user.organization)),
-    ]
+    places: list[tuple[str, str | bytes]] = [(keys.lane(lane), user.user_id)]
+    if user.organization is not None:
+        entry = ORGANIZATION_PREFIX + user.organization.encode()
+        places = [(keys.lane(lane), entry), (keys.lane(lane, user.organization), user.user_id)]
+    wanted = ("ZRANK", "ZSCORE") if lane == "urgent" else ("ZRANK",)
+    reads = [(command, *place) for command in wanted for place in places]
+    return reads if user.organization is None else [*reads, ("HGETALL", keys.organization(user.organization))]

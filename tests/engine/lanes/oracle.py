@@ -1,7 +1,6 @@
 """The order in which tasks start, in plain Python: one shard that charges by tasks, with lanes, weights and organizations.
 
-``FairOrder`` computes with the same numbers as the engine, so that both start the same tasks, one by one. The engine has no
-lanes yet: it is compared in lane normal, and the rule for lanes is tried with the oracle alone.
+``FairOrder`` computes with the same numbers as the engine, so that both start the same tasks, one by one.
 """
 
 from __future__ import annotations
@@ -201,10 +200,11 @@ class FairOrder:
             assert member is not None
             chain.append((member, turn))
             entry = member
+        moves = {one.name: lane_of_turn == "normal" or not one.ring.others() for one, lane_of_turn in chain}
         entry.queued[turn] -= 1
         start = Start(entry, turn, {})
         for one, lane_of_turn in reversed(chain):
-            start.leads[one.name] = self.charge(one, lane_of_turn)
+            start.leads[one.name] = self.charge(one, lane_of_turn, moves_time=moves[one.name])
         self.change_owed(turn, COST)
         self.running.append(start)
         self.take_places(entry)
@@ -227,15 +227,21 @@ class FairOrder:
             and running < LEAST[lane] * (len(self.running) + 1)
         )
 
+    def waits_for_turn(self, lane: Lane) -> bool:
+        """Whether the lane has queued tasks, also those of paused users."""
+        return any(user.queued[lane] for user in self.users.values())
+
     def change_owed(self, lane: Lane, cost: float) -> None:
+        if lane == "normal" and not (self.waits_for_turn("urgent") or self.waits_for_turn("bulk")):
+            return
         for other, least in LEAST.items():
             if other == lane:
                 self.owed[other] = max(-AHEAD, min(AHEAD, self.owed[other] - (1 - least) * cost))
-            elif self.shard.next_in(other):
+            elif self.waits_for_turn(other):
                 self.owed[other] = max(-AHEAD, min(AHEAD, self.owed[other] + least * cost))
 
-    def charge(self, entry: Entry, lane: Lane) -> float:
-        """Charge a start to the entry's tags. Returns its part of the lead."""
+    def charge(self, entry: Entry, lane: Lane, *, moves_time: bool) -> float:
+        """Charge a start to the entry's tags, at a turn that moves the virtual time or not. Returns its part of the lead."""
         ring, part = entry.ring, 0.0
         if lane == "normal" and entry.came:
             entry.came = 0
@@ -243,7 +249,7 @@ class FairOrder:
                 active = [one.weight for one in ring.entries if one.has_work() or one is entry]
                 part = COST * 1e6 / sum(math.floor(weight * 1e6 + 0.5) for weight in active)
             ring.lead += part
-        elif lane == "normal" or not ring.others():
+        elif moves_time:
             ring.move_up(entry.tag)
         entry.tag += COST / entry.weight
         if lane == "urgent":

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
+from django_fairque.engine.model.lanes import LANES, Lane
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
@@ -26,6 +27,7 @@ class World:
         self.order = FairOrder()
         self.running: list[tuple[Lease, Start]] = []
         self.slots = self.random.choice([1, 3, 8, 16])
+        self.lanes: list[Lane] = self.random.choice([["normal"], ["normal", "bulk"], ["urgent", "normal"], list(LANES)])
         organizations = self.random.choice([0, 0, 1, 3])
         for number in range(organizations):
             self.add_organization(f"o{number}")
@@ -56,8 +58,9 @@ class World:
 
     def push(self) -> None:
         name, number = self.random.choice(list(self.order.users)), self.random.choice([1, 1, 2, 10])
-        self.queue.push_batch([task(name) for _ in range(number)], now=NOW)
-        self.order.push(name, "normal", number)
+        lane = self.random.choice(self.lanes)
+        self.queue.push_batch([task(name, lane=lane) for _ in range(number)], now=NOW)
+        self.order.push(name, lane, number)
 
     def pause(self) -> None:
         user = self.random.choice(list(self.order.users.values()))
@@ -73,7 +76,8 @@ class World:
             self.finish()
         leases = self.queue.pop_batch(1, "w", now=NOW)
         start = self.order.start()
-        assert [lease.user_id for lease in leases] == ([start.user.name] if start else [])
+        found = [(lease.user_id, lease.lane) for lease in leases]
+        assert found == ([(start.user.name, start.lane)] if start else [])
         if start:
             self.running.append((leases[0], start))
 

@@ -13,6 +13,7 @@ from redis import Redis
 
 from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
+from django_fairque.engine.model.lanes import LANES, LaneLimits
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.acl import (
@@ -85,6 +86,16 @@ def test_producers_and_workers_can_do_their_work(redis: Redis, become: Become, m
         load_functions(become("deployer"))
     run_through(FairQueue(become("producer", mode)), FairQueue(become("worker", mode)))
     assert set(denied(redis)) <= ({"fcall"} if mode == "scripts" else set())  # the client tries FCALL first
+
+
+def test_a_producer_pushes_tasks_of_each_lane_while_a_worker_has_reserved_slots(redis: Redis, become: Become) -> None:
+    load_functions(redis)
+    producer, worker = FairQueue(become("producer")), FairQueue(become("worker"))
+    FairQueue(redis).user("member").set_organization("o", now=NOW)
+    worker.settle([], 1, worker="w", lane_limits=LaneLimits(0, 0), now=NOW)
+    producer.push_batch([task(user, lane=lane) for lane in LANES for user in ("member", "alone")], now=NOW)
+    assert len(worker.pop_batch(6, "w", now=NOW)) == 6
+    assert denied(redis) == []
 
 
 def test_a_producer_can_not_fetch_tasks_and_leaves_no_change(redis: Redis, become: Become) -> None:

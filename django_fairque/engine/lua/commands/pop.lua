@@ -4,7 +4,8 @@
 --
 -- KEYS    base reply leases
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/selection.lua; '' for none),
---         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed
+--         users ('*' or n and n ids), steal (the same); if the worker has batch tasks: their names and sizes, packed;
+--         if it has reserved slots (then the sizes are there, '' for none): the most turns of lanes below urgent, and of lane bulk
 -- REPLY   now (us), look (us: when something is due next), virtual time, place of whose turn it is next ('' for nobody's, or if
 --         there are no other shards; of lists as `fetch.next_place` says), 1 if there are new messages for other shards,
 --         then, if there are leases, their end (us) and 15 values of each: id, token, payload, user, name, priority, created (us), since when

@@ -170,7 +170,7 @@ function fix.user(user_name, detail)
   local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
   local user = users.load(user_name)
   records.set(user, field, (user[field] or 0) + tonumber(difference))
-  if string.sub(field, 1, 6) == 'ready:' then user.ready = user.ready + tonumber(difference) end
+  if string.match(field, '^ready:[1-6]$') then user.ready = user.ready + tonumber(difference) end
   return 1
 end
 
@@ -192,6 +192,20 @@ local function repair_ring(one)
   elseif is_there and (tonumber(is_there) < 0) ~= (one.came > 0) then
     redis.call('ZADD', key, numbers.exact(ring.place_of(one)), one.entry)
   end
+  for _, lane in ipairs({ 'urgent', 'bulk' }) do
+    local lane_key, wanted = ring.lane_key(one.ring_owner, lane), ring.can_start(one, lane)
+    if wanted and not redis.call('ZSCORE', lane_key, one.entry) then
+      if lane == 'urgent' then records.set(one, 'urgent_tag', math.max(one.urgent_tag or 0, one.ring_owner.vtime)) end
+      local place = math.max(0, ring.place_in(one, lane))
+      redis.call('ZADD', lane_key, numbers.exact(place), one.entry)
+    elseif not wanted then
+      redis.call('ZREM', lane_key, one.entry)
+    end
+  end
+end
+
+local function remove_from_lanes(entry)
+  return math.max(redis.call('ZREM', K.ring, entry), redis.call('ZREM', K.urgent, entry), redis.call('ZREM', K.bulk, entry))
 end
 
 function fix.place(user_name)
@@ -200,7 +214,7 @@ function fix.place(user_name)
     redis.call('ZREM', K.users, user_name)
     redis.call('ZREM', K.throttled, user_name)
     redis.call('ZREM', K.grouped, user_name)
-    return redis.call('ZREM', K.ring, user_name)
+    return remove_from_lanes(user_name)
   end
   redis.call('ZADD', K.users, 'NX', numbers.exact(users.is_idle(user) and clock.now + options.user_ttl or clock.NEVER), user_name)
   if user.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
@@ -210,8 +224,8 @@ function fix.place(user_name)
     rate.note_pause(user)
   end
   repair_ring(user)
-  if user.group then redis.call('ZREM', K.ring, user_name) end
-  if user.group and ring.can_be_served(user) then
+  if user.group then remove_from_lanes(user_name) end
+  if user.group and ring.can_start_any(user) then
     redis.call('ZADD', K.grouped, 0, user_name)
   else
     redis.call('ZREM', K.grouped, user_name)
@@ -223,11 +237,14 @@ function fix.result(user_name, id) return bounds.repair_result(user_name, id, ta
 
 function fix.member(organization_name, user_name)
   local user = users.load(user_name)
-  return user.group ~= organization_name and redis.call('ZREM', keys.members(organization_name), user_name) or 0
+  if user.group == organization_name then return 0 end
+  redis.call('ZREM', P .. 'urgent:' .. organization_name, user_name)
+  redis.call('ZREM', P .. 'bulk:' .. organization_name, user_name)
+  return redis.call('ZREM', keys.members(organization_name), user_name)
 end
 
 function fix.group(organization_name, detail)
-  local field, difference = string.match(detail, '^(%l+):(%-?%d+)$')
+  local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
   records.add(organizations.load(organization_name), field, tonumber(difference))
   return 1
 end
@@ -237,7 +254,7 @@ function fix.standing(organization_name)
   if organization.is_new then
     redis.call('ZREM', K.groups, organization_name)
     writes.zrem(K.throttled, organization.entry)
-    return redis.call('ZREM', K.ring, organization.entry)
+    return remove_from_lanes(organization.entry)
   end
   redis.call('ZADD', K.groups, 0, organization_name)
   rate.note_pause(organization)

@@ -5,7 +5,7 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued
 -- COST    8 commands an entry
--- include numbers keys options counters clock replies slot statistics writes history records ring users saving task_record moves
+-- include numbers keys options counters clock replies slot statistics writes history records ring users queues saving task_record moves
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
@@ -40,6 +40,10 @@ for _, task in ipairs(tasks) do
   if task.size then
     redis.call('HSET', task.key, 'size', numbers.exact(task.size))
     records.add(task.owner, 'bytes', task.size)
+  end
+  if queues.lane_of(task.priority) ~= 'normal' then
+    task.priority = 3 -- it has failed, so it must not start before the tasks of others again
+    redis.call('HSET', task.key, 'priority', 3)
   end
   moves.to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   writes.zrem(K['state:failed'], task.id)

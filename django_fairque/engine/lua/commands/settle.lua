@@ -8,7 +8,7 @@
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
 --         limit (0..1000), worker, lease (us), woken (0/1; 2: it has waited since it was sent, 3: and is sent again), begin,
---         until, users, steal, batch sizes (as pop)
+--         until, users, steal, batch sizes, limits of lanes (as pop)
 --         kind: finish fail later fault discard release crash poison overdue; of a Retry with limits kind:max:deadline (us), each may be ''
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua

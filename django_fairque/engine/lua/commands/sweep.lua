@@ -59,7 +59,7 @@ local served = redis.call('ZCARD', K.ring)
 if counters.shard.groups == 0 and counters.shard.active_users < served then counters.set('active_users', served) end
 if counters.shard.groups == 0 and counters.shard.active == 0 and counters.shard.active_users > 0 then counters.set('active_users', 0) end
 saving.commit()
-if served == 0 then
+if not ring.has_anyone() then
   redis.call('ZREM', K.wake, 'ready')
 else
   ring.wake_if(true) -- a worker may have taken the marker and died

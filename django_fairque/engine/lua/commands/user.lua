@@ -16,6 +16,7 @@
 local function change_group(user, name)
   if user.group == name then return end
   local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user
+  local urgent_ahead = user.urgent_tag and user.urgent_tag - user.ring_owner.vtime
   local ahead_in_ring = in_ring.tag - counters.shard.vtime
   local used = ring.elapsed(user)
   if user.group then
@@ -31,6 +32,7 @@ local function change_group(user, name)
     if organization.tag == -math.huge and ahead_in_ring >= 0 then records.set(organization, 'tag', ring.arrive(counters.shard) + ahead_in_ring) end
   end
   ring.begin(user, ahead >= 0 and ring.arrive(user.ring_owner) + ahead or -math.huge)
+  if urgent_ahead then records.set(user, 'urgent_tag', user.ring_owner.vtime + math.max(0, urgent_ahead)) end
 end
 
 local user = users.load(ARGV[FIRST_ARG])

@@ -1,19 +1,22 @@
 -- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
 --
--- include options counters clock records ring recent_usage rate
+-- include options counters clock records ring recent_usage rate queues lanes
 
 local charges = {}
 
 local add = records.add -- called often
 
 -- Charge a task that is handed out at this place in the user's ring, and at the other one in the shard's ring if the user is in an
--- organization (both nil: by a list). Returns the cost, and its parts of the lead in the shard's ring and in the organization's.
--- Invariant: the user and its organization are charged the same cost. By tasks, a batch counts as one.
-function charges.add(user, place, organization_place, is_companion)
+-- organization (both nil: by a list). An urgent turn of the organization may go to a member's task of another lane. Returns the cost, and its
+-- parts of the lead in the shard's ring and in the organization's. Invariant: the user and its organization are charged the same cost. By tasks,
+-- a batch counts as one.
+function charges.add(user, place, organization_place, is_companion, lane, organization_lane)
   local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
   rate.forget_step(user)
-  local part, organization_part = ring.advance(user, cost, place, is_companion), 0
-  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion) end
+  local part, organization_part = ring.advance(user, cost, place, is_companion, lane), 0
+  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion, organization_lane) end
+  counters.set('running', counters.shard.running + 1)
+  if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, 1, cost) end
   if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     records.set(user, 'tat', math.max(user.tat or 0, clock.now) + user.gap)
     rate.hold_if_out_of_tokens(user)
@@ -28,6 +31,8 @@ function charges.add_tasks(user, tasks, cost)
     ring.account(one, tasks, tasks * cost, tasks * (clock.now - clock.EPOCH), 0, 0)
     add(one, 'started', tasks)
   end
+  counters.set('running', counters.shard.running + tasks)
+  if lanes.are_used() then lanes.account('normal', tasks, tasks * cost) end
 end
 
 -- Replace the expected cost of a task that has ended, or was given back, by the actual one. Invariant: a task that was given back costs
@@ -38,7 +43,7 @@ function charges.settle(user, task, took, waited, is_run)
   local sums = user[which]
   if not sums then
     sums = {
-      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, lead = 0, organization_lead = 0, busy = 0, waited = 0,
+      tasks = 0, cost = 0, start = 0, used = 0, companions = 0, listed = 0, urgent = 0, lead = 0, organization_lead = 0, busy = 0, waited = 0,
       finished = 0,
     }
     user[which], user.changed.run = sums, true
@@ -55,6 +60,10 @@ function charges.settle(user, task, took, waited, is_run)
   else
     rate.give_token_back(user, task.started or clock.now)
   end
+  local lane = queues.lane_of(task.priority)
+  counters.set('running', counters.shard.running - 1)
+  if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, -1, used - cost) end
+  if lane == 'urgent' then sums.urgent = sums.urgent + used - cost end
   sums.tasks, sums.cost, sums.used = sums.tasks + 1, sums.cost + cost, sums.used + used
   sums.busy, sums.waited = sums.busy + took, sums.waited + waited
   if task.is_companion then

@@ -16,10 +16,11 @@ local shard -- also `counters.shard`: other files read and set its fields
 local STATS = {
   'revision', -- a text, all others are numbers
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',
-  'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6',
+  'depth:0', 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6', 'depth:7',
+  'running', 'running:urgent', 'running:bulk', 'started:urgent', 'started:bulk', 'owed:normal', 'owed:bulk',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
-  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format',
+  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved',
 }
 local KEPT = 100 -- shards
 local kept, size = {}, 0 -- by the key of the counters

@@ -23,8 +23,9 @@ end
 -- overdue, and 1 if users wait that are no newcomers.
 local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
-  if limit == 0 or #turns.taken >= limit or last and last.is_held_back then
+  if limit == 0 or #turns.taken >= limit or last and last.is_held_back or turns.has_closed_lane() then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
+    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- of another lane
     if place ~= '' and tonumber(place) < 0 then
       local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
@@ -139,7 +140,7 @@ local function bury_expired()
 end
 
 -- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`selection.select`), users,
--- steal targets, batch sizes.
+-- steal targets, batch sizes, limits of lanes.
 -- With `is_look` and a limit of 0 only what `fetch.next_place` says. Returns what `selection.select` returned, for `fetch.next_place`, and
 -- whether `taken` was handed out (a repeated call hands out nothing new).
 function fetch.hand_out(reply, limit, at, is_look)
@@ -149,7 +150,12 @@ function fetch.hand_out(reply, limit, at, is_look)
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and options.is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
-  local batch_sizes = batch_sizes_of(ARGV[steal + 1 + (tonumber(ARGV[steal]) or 0)] or '')
+  local last = steal + (tonumber(ARGV[steal]) or 0)
+  local batch_sizes, below_urgent = batch_sizes_of(ARGV[last + 1] or ''), tonumber(ARGV[last + 2])
+  if below_urgent then
+    turns.limit_lanes(below_urgent, tonumber(ARGV[last + 3]))
+    ring.note_reserved_slots()
+  end
   local served_lists = {}
   if (limit > 0 or is_look) and counters.shard.paused == 0 then
     served_lists = selection.select(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)

@@ -1,10 +1,11 @@
 -- The end of a lease: with an outcome, or because the task is given back.
 --
--- include numbers keys options counters clock statistics writes alerts history charges moves quarantine
+-- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine
 
 local leases = {}
 
-local WAITED = { 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6' }
+local WAITED = { [0] = 'wait:0', 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6', 'wait:7' }
+local SINCE_FIRST = { urgent = 'wait_urgent', normal = 'wait', bulk = 'wait_bulk' } -- the histogram since the first task, by lane
 
 -- The lease is over, whatever comes next. `took` nil: count from the pop. Returns the sums of the user (`charges.settle`).
 function leases.close(user, task, took, is_run)
@@ -15,7 +16,7 @@ function leases.close(user, task, took, is_run)
   if is_run then
     waited = (task.started or clock.now) - task.ready
     if waited < 0 then waited = 0 end
-    statistics.observe('wait', waited, WAITED[task.priority])
+    statistics.observe(SINCE_FIRST[queues.lane_of(task.priority)], waited, WAITED[task.priority])
     statistics.observe('run', took, 'run')
   end
   return charges.settle(user, task, took, waited, is_run)

@@ -24,6 +24,11 @@ function list_credit.note(credit, one, place)
   has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and place < one.tag - 1.5 * margin
 end
 
+function list_credit.is_known(credit, one)
+  local has_come = credit.has_come[one.ring_owner]
+  return has_come ~= nil and has_come[one] ~= nil
+end
+
 function list_credit.has_come(credit, one) return credit.has_come[one.ring_owner][one] end
 
 function list_credit.served(credit, one) credit.has_come[one.ring_owner][one] = false end

@@ -52,14 +52,14 @@ local function unreadable_task(id, user, priority)
   }
 end
 
--- Take one task of this user. Returns nil if the user has none after all (then its counters are corrected), or is
--- skipped. One user may use up a quarter of the tasks that a call may bury, so that many users with only expired tasks
--- don't delay the others.
-function next_task.take(user)
+-- Take one task of this user: in lane normal the most urgent one, in other lanes the one that has waited longest. Returns nil if the user
+-- has none after all (then its counters are corrected), or is skipped. One user may use up a quarter of the tasks that a call may bury,
+-- so that many users with only expired tasks don't delay the others.
+function next_task.take(user, lane)
   local buried = 0
   while true do
-    local priority = most_urgent(user)
-    if not priority then return nil end
+    local priority = queues.CLASSES[lane] or most_urgent(user)
+    if not priority or user[READY[priority]] <= 0 then return nil end
     local id = windows.next(user, priority)
     if user.is_unreadable then
       user.is_skipped = true

@@ -17,8 +17,10 @@ local options = {
   max_result_bytes = 0,
   max_dead_letters = 0,
   at_risk = 0, -- so long before its deadline a task is at risk
-  default_sla = {}, -- by priority, from 1 to 6
+  default_sla = {}, -- by priority, from 0 (bulk) to 7 (urgent)
   starves_after = {}, -- by priority, from 1 to 3; 0: never
+  least_normal = 0, -- the least share of the worker time for lane normal while it waits
+  least_bulk = 0, -- the same for lane bulk
   is_spread = false, -- the queue has other shards
 }
 
@@ -32,7 +34,7 @@ each_call(function()
     if found[name] then options[name] = found[name] end
   end
   options.fair_by_tasks, options.is_spread = options.fair_by == 'tasks', found.shards > 1
-  for priority = 1, 6 do
+  for priority = 0, 7 do
     options.default_sla[priority] = found['sla:' .. priority]
     options.starves_after[priority] = found['starves_after:' .. priority]
   end

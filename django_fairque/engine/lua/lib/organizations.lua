@@ -24,7 +24,7 @@ function organizations.load(name)
   if organization then return organization end
   organization = {
     name = name, entry = organizations.PREFIX .. name, key = P .. 'group:' .. name, ring = keys.members(name), ring_owner = counters.shard,
-    weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
+    ['ready:0'] = 0, ['ready:7'] = 0, weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
     expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0, active = 0, lead = 0, others = 0,
     changed = {},
   }
@@ -77,6 +77,10 @@ end
 -- The owner of the ring that a user with this organization is in.
 function organizations.ring_owner(organization_name)
   if not organization_name then return counters.shard end
-  if not by_name[organization_name] then slot.touch(keys.members(organization_name)) end
+  if not by_name[organization_name] then
+    slot.touch(keys.members(organization_name))
+    slot.touch(P .. 'urgent:' .. organization_name)
+    slot.touch(P .. 'bulk:' .. organization_name)
+  end
   return organizations.load(organization_name)
 end

@@ -90,7 +90,7 @@ end
 
 local function decide(item, some_exist)
   local user = users.load(ARGV[item.at + 1])
-  local waiting = user.ready + user.sched + user.deferred + (pending[user] or 0)
+  local waiting = user.ready + user['ready:7'] + user['ready:0'] + user.sched + user.deferred + (pending[user] or 0)
   local limit = user.backlog or (options.max_backlog > 0 and options.max_backlog)
   local most_bytes = user.max_bytes or (options.max_backlog_bytes > 0 and options.max_backlog_bytes)
   if most_bytes then item.size = push.size_of(item) end

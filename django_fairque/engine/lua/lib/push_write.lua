@@ -280,7 +280,10 @@ function push_write.accept(at, may_be_unsigned, delivered)
     statistics.tally('pushed', #accepted)
   end
   saving.commit()
-  if ring.has_grown or wakes then redis.call('ZADD', K.wake, 0, 'ready') end
+  if ring.has_grown or wakes then
+    redis.call('ZADD', K.wake, 0, 'ready')
+    ring.wake_lanes(wakes)
+  end
   local reply = { table.concat(push.codes), unpack(push.others) }
   if kept then
     local packed = lists.pack(reply)

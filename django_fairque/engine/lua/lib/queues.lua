@@ -6,7 +6,12 @@ local queues = {}
 
 queues.BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
 
-local READY = { 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6' }
+-- Urgent and bulk tasks have classes next to the six priorities: above and below them in the score.
+queues.CLASSES = { urgent = 7, bulk = 0 }
+local LANES = { [7] = 'urgent', [0] = 'bulk' }
+function queues.lane_of(priority) return LANES[priority] or 'normal' end
+
+local READY = { [0] = 'ready:0', 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6', 'ready:7' }
 queues.READY = READY
 
 -- A scheduled task stands in the registry and among its user's, and its user in `due`. That says only by when the user's first
@@ -25,10 +30,9 @@ function queues.unschedule(user, id)
   records.add(user, 'sched', -1)
 end
 
-local DEPTH = { 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6' }
 function queues.add_ready(user, priority, amount)
   records.add(user, READY[priority], amount)
-  user.ready = user.ready + amount
+  if not LANES[priority] then user.ready = user.ready + amount end -- those of lane normal
   counters.count('depth:' .. priority, amount)
 end
 
@@ -36,6 +40,7 @@ end
 function queues.score(task) return task.priority * queues.BAND + math.max(0, task.ready - clock.EPOCH) end
 
 function queues.note_oldest(user, task)
+  if LANES[task.priority] then return end
   if user.ready - user[READY[6]] == 0 or not user.since or task.ready < user.since then records.set(user, 'since', task.ready) end
 end
 

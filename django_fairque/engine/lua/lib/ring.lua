@@ -48,6 +48,25 @@ local function can_be_served(one)
 end
 ring.can_be_served = can_be_served
 
+-- Whether a task of this lane can be started. A user may have one urgent task more than `cap`; an organization may not.
+local READY = { urgent = 'ready:7', bulk = 'ready:0' }
+local function can_start(one, lane)
+  if lane == 'normal' then return can_be_served(one) end
+  local beyond = lane == 'urgent' and not one.members and 1 or 0
+  return one[READY[lane]] > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held)
+    and (not one.cap or one.run < one.cap + beyond)
+end
+ring.can_start = can_start
+
+-- Whether a task of any lane can be started.
+function ring.can_start_any(one) return can_be_served(one) or can_start(one, 'urgent') or can_start(one, 'bulk') end
+
+-- The key of a lane of this ring owner: its ring, or the sorted set of those with urgent or with bulk tasks.
+function ring.lane_key(ring_owner, lane)
+  if lane == 'normal' then return ring.key(ring_owner) end
+  return ring_owner == counters.shard and K[lane] or P .. lane .. ':' .. ring_owner.name
+end
+
 -- `ring.has_grown`: someone can be served who could not before.
 local others_elsewhere -- users that are no newcomers wait on other shards
 each_call(function() ring.has_grown, others_elsewhere = false, false end)
@@ -126,6 +145,12 @@ local function place_of(one)
 end
 ring.place_of = place_of
 
+-- The place in a lane.
+function ring.place_in(one, lane)
+  if lane == 'normal' then return place_of(one) end
+  return lane == 'urgent' and one.urgent_tag or one.tag
+end
+
 -- Put a user or organization into its ring, where it was not before. If its tag is below the virtual time, it becomes a newcomer and
 -- its tag is raised. Invariant: then no tag in the ring is below the virtual time, apart from those of newcomers.
 function ring.join(one)
@@ -135,7 +160,8 @@ function ring.join(one)
       counters.set('newest', math.max(clock.now, counters.shard.newest + 1))
       set(one, 'came', counters.shard.newest)
     end
-    ring.begin(one, ring.arrive(ring_owner))
+    local tag = ring.arrive(ring_owner)
+    ring.begin(one, one.lane_turn and math.max(tag, one.tag) or tag) -- the costs of its turns in other lanes stay
   end
   one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.arrival_step(one.tag) / 2 or nil
   writes.zadd(ring.key(ring_owner), place_of(one), one.entry)
@@ -152,8 +178,8 @@ ring.count_others = count_others
 
 -- Invariant: `active` is the sum of the weights of the users and organizations that can be served or have running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
 -- right again at its next change.
-local function count_weight(one, served, moved)
-  local weight, before = (served or one.run > 0) and micro(one.weight) or 0, one.counted
+local function count_weight(one, served, moved, has_lanes)
+  local weight, before = (served or one.run > 0 or has_lanes and ring.can_start_any(one)) and micro(one.weight) or 0, one.counted
   if moved and one.counted ~= 0 then
     set_ring_field(one.was_ring_owner, 'active', math.max(0, one.was_ring_owner.active - one.counted))
     set(one, 'counted', 0)
@@ -167,11 +193,38 @@ local function count_weight(one, served, moved)
   end
 end
 
+-- Whether it has had no task that can be started, and now has one in another lane, with a tag that is behind the virtual time.
+local function begins_in_lane(one, moved)
+  local had_one = not moved and (one.was_served or one.was_urgent or one.was_bulk)
+  return not had_one and one.tag < one.ring_owner.vtime and ring.can_start_any(one)
+end
+
+-- Invariant: the sorted set of a lane has exactly those with a task of it that can be started: by their tags, in `urgent` by
+-- `urgent_tag`, which is not behind the virtual time of the moment when it enters.
+local function take_place_in_lane(one, lane, was_there, moved)
+  local is_there = can_start(one, lane)
+  if was_there and (moved or not is_there) then
+    if one.was_ring_owner ~= counters.shard then add(one.was_ring_owner, READY[lane], -1) end
+    writes.zrem(ring.lane_key(one.was_ring_owner, lane), one.entry)
+  end
+  if not is_there then return end
+  local enters = moved or not was_there
+  if enters then
+    if one.ring_owner ~= counters.shard then add(one.ring_owner, READY[lane], 1) end
+    if lane == 'urgent' then set(one, 'urgent_tag', math.max(one.urgent_tag or 0, one.ring_owner.vtime)) end
+    if one.ring_owner == counters.shard or can_start(one.ring_owner, lane) then ring.has_grown = true end
+  end
+  if enters or ring.place_in(one, lane) ~= (lane == 'urgent' and one.was_urgent_tag or one.was_tag) then
+    writes.zadd(ring.lane_key(one.ring_owner, lane), ring.place_in(one, lane), one.entry)
+  end
+end
+
 -- Write the place after a change: enter the ring, move in it, or leave it. Invariant: one is in a ring exactly if it can be served, and in
 -- one ring only; nothing else adds to a ring or removes from it.
 function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
-  count_weight(one, served, moved)
+  local has_lanes = one['ready:7'] > 0 or one['ready:0'] > 0 or one.was_urgent or one.was_bulk
+  count_weight(one, served, moved, has_lanes)
   if was_served and (moved or not served) then
     if one.was_ring_owner ~= counters.shard then add(one.was_ring_owner, 'ready', -1) end
     count_others(one, one.was_ring_owner, false)
@@ -180,6 +233,8 @@ function ring.take_place(one)
   if served and (moved or not was_served) then
     if one.ring_owner ~= counters.shard then add(one.ring_owner, 'ready', 1) end
     ring.join(one)
+  elseif has_lanes and not served and begins_in_lane(one, moved) then
+    ring.begin(one, ring.arrive(one.ring_owner))
   elseif served and one.came == 0 and (one.tag ~= one.was_tag or one.was_newcomer) then
     local was_behind = one.was_tag and one.was_tag < one.ring_owner.vtime -- a newcomer that waited while others were served
     if one.tag < one.ring_owner.vtime and not was_behind then
@@ -189,6 +244,10 @@ function ring.take_place(one)
     writes.zadd(ring.key(one.ring_owner), place_of(one), one.entry)
   end
   if served then count_others(one, one.ring_owner, one.came == 0) end
+  if has_lanes then
+    take_place_in_lane(one, 'urgent', one.was_urgent, moved)
+    take_place_in_lane(one, 'bulk', one.was_bulk, moved)
+  end
 end
 
 -- The time that the running tasks have taken until now, all together. Invariant: tasks that run in one call count once.
@@ -217,21 +276,27 @@ local function account(one, tasks, cost, start_sum, used, companions)
 end
 ring.account = account
 
--- Charge one task of this cost: at this place in its turn, or (nil) by a list to one who would not have been next. Returns its part of
+-- Charge one task of this cost and lane: at this place in its turn, or (nil) by a list to one who would not have been next. Returns its part of
 -- the lead, if it goes to a newcomer while others wait. Invariant: the virtual time rises to the reached tag of one who had a turn, and
--- never above it.
-function ring.advance(one, cost, place, is_companion)
+-- never above it. Turns of lane normal move it, and those of other lanes if nobody waits there but newcomers.
+function ring.advance(one, cost, place, is_companion, lane)
   local ring_owner, part = one.ring_owner, 0
-  if one.came > 0 then
+  local has_others = ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere
+  if lane ~= 'normal' then
+    if place and not has_others then ring.raise_virtual_time(ring_owner, math.min(one.tag, reached(one))) end
+    if one.came > 0 then set(one, 'lane_turn', 1) end
+  elseif one.came > 0 then
     set(one, 'came', 0)
+    if one.lane_turn then set(one, 'lane_turn', nil) end
     if place then
-      if ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
+      if has_others then part = cost * MICRO / math.max(ring_owner.active, micro(one.weight)) end
       change_lead(ring_owner, part)
     end
   elseif place then
     ring.raise_virtual_time(ring_owner, math.min(place, reached(one)))
   end
   account(one, 1, cost, is_companion and 0 or clock.now - EPOCH, 0, is_companion and 1 or 0)
+  if lane == 'urgent' then set(one, 'urgent_tag', math.max(one.urgent_tag or 0, ring_owner.vtime) + cost / one.weight) end
   if options.fair_by_tasks and not place then add(one, 'credit', cost / one.weight) end
   add(one, 'started', 1)
   return part
@@ -244,6 +309,7 @@ function ring.correct(one, sums, lead, is_given_back)
   local tag = one.tag
   change_lead(one.ring_owner, lead)
   account(one, -sums.tasks, -sums.cost, sums.start, sums.used, -sums.companions)
+  if sums.urgent ~= 0 and one.urgent_tag then add(one, 'urgent_tag', sums.urgent / one.weight) end
   if sums.listed ~= 0 then add(one, 'credit', sums.listed / one.weight) end
   if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, ring.arrive(one.ring_owner))) end
 end
@@ -251,7 +317,10 @@ end
 -- Invariant: the cost that it is ahead of the virtual time stays the same.
 function ring.change_weight(one, weight)
   local vtime = one.ring_owner.vtime
-  if one.tag > vtime then set(one, 'tag', vtime + (one.tag - vtime) * one.weight / weight) end
+  for _, field in ipairs({ 'tag', 'urgent_tag' }) do
+    local tag = one[field]
+    if tag and tag > vtime then set(one, field, vtime + (tag - vtime) * one.weight / weight) end
+  end
   set(one, 'weight', weight)
 end
 
@@ -259,9 +328,32 @@ end
 function ring.note_place(one)
   one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
   one.is_other, one.was_newcomer = one.was_served and one.came == 0, one.came > 0
+  one.was_urgent, one.was_bulk, one.was_urgent_tag = one['ready:7'] > 0 and can_start(one, 'urgent'), one['ready:0'] > 0 and can_start(one, 'bulk'), one.urgent_tag
 end
 
--- Leave the marker that idle workers sleep on: a worker took it and there is more work, or work has come.
+-- Whether any task can be started. The lanes are only looked at if they have tasks.
+function ring.has_anyone()
+  local shard = counters.shard
+  return redis.call('ZCARD', K.ring) > 0 or shard['depth:7'] > 0 and redis.call('ZCARD', K.urgent) > 0
+    or shard['depth:0'] > 0 and redis.call('ZCARD', K.bulk) > 0
+end
+
+-- Workers with reserved slots wait for markers of lanes while lower lanes may take no slot. A day after the last one these are left no more.
+local RESERVED_TIME = 86400e6
+function ring.note_reserved_slots()
+  if counters.shard.reserved < clock.now + RESERVED_TIME / 2 then counters.set('reserved', clock.now + RESERVED_TIME) end
+end
+
+-- Leave the markers of lanes with tasks that can be started. Workers that wait for either read `wake:urgent`: with `always` it is left.
+function ring.wake_lanes(always)
+  if counters.shard.reserved < clock.now then return end
+  if always or counters.shard['depth:7'] > 0 and redis.call('ZCARD', K.urgent) > 0 then redis.call('ZADD', K['wake:urgent'], 0, 'ready') end
+  if redis.call('ZCARD', K.ring) > 0 then redis.call('ZADD', K['wake:normal'], 0, 'ready') end
+end
+
+-- Leave the markers that idle workers sleep on: a worker took one and there is more work, or work has come.
 function ring.wake_if(needed)
-  if needed and counters.shard.paused == 0 and redis.call('ZCARD', K.ring) > 0 then redis.call('ZADD', K.wake, 0, 'ready') end
+  if not needed or counters.shard.paused ~= 0 or not ring.has_anyone() then return end
+  redis.call('ZADD', K.wake, 0, 'ready')
+  ring.wake_lanes()
 end

@@ -6,17 +6,25 @@ local saving = {}
 
 local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- called often
 
--- Write the place of a user. Invariant: `grouped`, `users`, `due` and `behind` agree with its record.
-local function place_user(user)
-  local idle, in_organization = users.is_idle(user), user.group and ring.can_be_served(user)
-  local was_in_organization = user.was_ring_owner ~= counters.shard and user.was_served
-  if in_organization and not was_in_organization then
-    counters.count('behind', 1)
+-- Count a user whose entry is not in the shard's ring. Invariant: the ring's entries and `behind` together are the number of users with a
+-- task of any lane that can be started, and `grouped` has those of them that are members.
+local function count_behind(user, was_member)
+  local can_start, could_start = ring.can_start_any(user), user.was_served or user.was_urgent or user.was_bulk or false
+  local is_behind = can_start and (user.group ~= nil or not ring.can_be_served(user))
+  if is_behind ~= (could_start and (was_member or not user.was_served)) then counters.count('behind', is_behind and 1 or -1) end
+  local is_grouped, was_grouped = user.group and can_start, was_member and could_start
+  if is_grouped and not was_grouped then
     writes.zadd(K.grouped, 0, user.name)
-  elseif was_in_organization and not in_organization then
-    counters.count('behind', -1)
+  elseif was_grouped and not is_grouped then
     writes.zrem(K.grouped, user.name)
   end
+end
+
+-- Write the place of a user. Invariant: `users` and `due` agree with its record.
+local function place_user(user)
+  local idle, was_member = users.is_idle(user), user.was_ring_owner ~= counters.shard
+  local has_lanes = user['ready:7'] > 0 or user['ready:0'] > 0 or user.was_urgent or user.was_bulk
+  if user.group or was_member or has_lanes then count_behind(user, was_member) end
   take_place(user)
   if user.first_due then redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name) end
   user.first_due = nil

@@ -10,26 +10,27 @@
 -- that user was served. The text begins with `+` if only newcomers wait there. A list has no place among shards; the
 -- callers count the amount taken on each.
 --
--- include calls options counters ring organizations users list_credit lines next_task turns
+-- include calls options counters ring organizations users lanes list_credit lines next_task turns
 
 local selection = {}
 
 local CHUNK = calls.CHUNK
 
-local function line_up(list, one, place)
-  if not ring.can_be_served(one) then return end
-  lines.push(list.line, turns.place_since(one, place), one)
-  list_credit.note(list.credit, one, place)
+local function line_up(list, one, place, lane)
+  if not ring.can_start(one, lane) then return end
+  lines.push(turns.line_of(list, lane), turns.place_since(one, place, lane), one)
+  if list_credit.is_known(list.credit, one) then return end
+  list_credit.note(list.credit, one, lane == 'normal' and place or one.tag)
   list.weights = list.weights + one.weight
 end
 
 -- Members of organizations that are in a list: each behind its organization, which stands where it always does.
-local function line_up_members(list, names)
+local function line_up_members(list, names, lane)
   local members_of, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
     local user = users.load(name)
     local organization = user.ring_owner
-    if user.group and ring.can_be_served(user) and ring.can_be_served(organization) then
+    if user.group and ring.can_start(user, lane) and ring.can_start(organization, lane) then
       if not members_of[organization] then
         members_of[organization] = {}
         standing[#standing + 1], entries[#entries + 1] = organization, organization.entry
@@ -38,38 +39,39 @@ local function line_up_members(list, names)
     end
   end
   if #standing == 0 then return end
-  local places = redis.call('ZMSCORE', K.ring, unpack(entries))
+  local places = redis.call('ZMSCORE', ring.lane_key(counters.shard, lane), unpack(entries))
   for i, organization in ipairs(standing) do
-    local is_new = not organization.line -- or other parts of the list have stood up already
-    if is_new then
-      organization.line = lines.new(nil, 1)
-    end
-    for n, at in ipairs(calls.attempt('ZMSCORE', organization.ring, unpack(members_of[organization])) or {}) do
+    organization.lines = organization.lines or {}
+    local is_new = not organization.lines[lane] -- or other parts of the list have stood up already
+    for n, at in ipairs(calls.attempt('ZMSCORE', ring.lane_key(organization, lane), unpack(members_of[organization])) or {}) do
       if at then
         local user = users.load(members_of[organization][n])
-        lines.push(organization.line, tonumber(at), members_of[organization][n])
-        list_credit.note(list.credit, user, tonumber(at))
+        lines.push(turns.members_of(organization, lane), tonumber(at), members_of[organization][n])
+        if not list_credit.is_known(list.credit, user) then list_credit.note(list.credit, user, lane == 'normal' and tonumber(at) or user.tag) end
       end
     end
-    if is_new and places[i] then line_up(list, organization, tonumber(places[i])) end
+    if is_new and places[i] then line_up(list, organization, tonumber(places[i]), lane) end
   end
 end
 
 -- For a look the first of them will do: each is read.
+local ALL, NORMAL = { 'urgent', 'normal', 'bulk' }, { 'normal' }
 local function line_up_list(list, at, size, is_look)
   for first = at, at + size - 1, CHUNK do
     local last = math.min(first + CHUNK - 1, at + size - 1)
-    local places = redis.call('ZMSCORE', K.ring, unpack(ARGV, first, last))
-    for i, place in ipairs(places) do
-      if place then line_up(list, users.load(ARGV[first + i - 1]), tonumber(place)) end
-      if is_look and lines.next(list.line, counters.shard) then return end
-    end
+    local members = {}
     if counters.shard.groups > 0 then
-      local members = {}
       for i, is_member in ipairs(redis.call('ZMSCORE', K.grouped, unpack(ARGV, first, last))) do
         if is_member then members[#members + 1] = ARGV[first + i - 1] end
       end
-      line_up_members(list, members)
+    end
+    for _, lane in ipairs(lanes.are_used() and ALL or NORMAL) do
+      local places = redis.call('ZMSCORE', ring.lane_key(counters.shard, lane), unpack(ARGV, first, last))
+      for i, place in ipairs(places) do
+        if place then line_up(list, users.load(ARGV[first + i - 1]), tonumber(place), lane) end
+        if is_look and place and turns.is_anyone_left(list) then return end
+      end
+      if members[1] then line_up_members(list, members, lane) end
     end
   end
 end
@@ -101,8 +103,8 @@ local function take_from(limit, at, begin_text, until_text, batch_sizes)
   if size == 0 or (limit > 0 and turns.is_full(limit)) then return nil end
   local list = turns.new_list(false, begin, math.huge, batch_sizes)
   take_from_list(list, limit, at + 1, size, further)
-  for _, organization in ipairs(organizations.order) do organization.line = nil end
-  return { is_left = lines.next(list.line, counters.shard) ~= nil or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
+  for _, organization in ipairs(organizations.order) do organization.lines = nil end
+  return { is_left = turns.is_anyone_left(list) or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
 end
 
 -- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of

@@ -4,7 +4,7 @@ local task_record = {}
 
 local attempt = calls.attempt -- called often
 
-local PRIORITIES = { ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6 }
+local PRIORITIES = { ['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6, ['7'] = 7 } -- and the classes of lib/queues.lua
 
 -- Read the fields that only tasks need that run, ran before or were dead letters: most tasks don't when they are handed
 -- out.

@@ -1,18 +1,37 @@
 -- The turns of users, in the order of the ring or of a list: whose turn it is, its tasks, and their charges.
 --
--- include options counters clock writes records ring organizations recent_usage users charges list_credit heap lines next_task
+-- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit heap lines next_task
 
 local turns = {}
 
-local can_be_served = ring.can_be_served
+local can_be_served, can_start = ring.can_be_served, ring.can_start
 
 local number_of_turns -- number of users' turns that gave a task; one turn of a batch task gives many
 local taken -- also `turns.taken`: the tasks that were taken in this call
 local stale -- entries of rings that were found to be wrong
+local left_below_urgent, left_bulk -- number of turns that lanes below urgent may still get together, and lane bulk; nil for any number
 each_call(function()
   taken, number_of_turns, stale = {}, 0, 0
-  turns.taken = taken
+  turns.taken, left_below_urgent, left_bulk = taken, nil, nil
 end)
+
+-- Give at most this number of turns to the lanes below urgent together, and to lane bulk; the other slots of the worker are reserved.
+function turns.limit_lanes(below_urgent, bulk) left_below_urgent, left_bulk = below_urgent, bulk end
+
+local function is_open(lane)
+  if not left_below_urgent or lane == 'urgent' then return true end
+  return left_below_urgent > 0 and (lane == 'normal' or left_bulk > 0)
+end
+
+-- Whether tasks may be left that the limits of lanes have excluded.
+function turns.has_closed_lane() return not is_open('bulk') end
+
+local function count_turns(lane, tasks)
+  number_of_turns = number_of_turns + tasks
+  if not left_below_urgent or lane == 'urgent' then return end
+  left_below_urgent = left_below_urgent - tasks
+  if lane == 'bulk' then left_bulk = left_bulk - tasks end
+end
 
 -- Whether the call has given what it may: a turn of a batch task counts as one, so there is a bound on the tasks too.
 local MOST_TAKEN = 300
@@ -20,47 +39,71 @@ local function is_full(limit) return number_of_turns >= limit or #taken >= math.
 turns.is_full = is_full
 
 -- The list of users that is served, or all users (`is_in_turn`): made in `take_from` and passed to the functions below. `begins`, by ring
--- owner: where a user begins that has come since its last turn and would begin before it. `line`: users and organizations of the shard's
--- ring. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks are charged;
+-- owner: where a user begins that has come since its last turn and would begin before it. `normal`, `urgent` and `bulk`: the users and
+-- organizations of each lane of the shard. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks are charged;
 -- `weights` of its users; how much is `allowed`.
 function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   return {
     is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [counters.shard] = begin },
-    line = lines.new(is_in_turn and K.ring, limit), is_held_back = false, credit = not is_in_turn and list_credit.new(), given = 0,
+    normal = lines.new(is_in_turn and K.ring, limit), urgent = false, bulk = false, limit = limit, is_held_back = false, credit = not is_in_turn and list_credit.new(), given = 0,
     weights = 0, allowed = math.huge,
   }
 end
 
 -- The place of one that was read at this place, after the changes of this call.
-local function place_since(one, place)
-  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- a newcomer had its turn, which may leave its tag
+local function place_since(one, place, lane)
+  if lane ~= 'normal' then return ring.place_in(one, lane) end
+  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after the turn of a newcomer its tag may be the same
 end
 turns.place_since = place_since
 
--- Nobody is left who could be served: then `ready` counts those who could when the call began and leave the ring with it.
-local function set_ready_right(organization)
+-- Return the users and organizations in a lane of the shard.
+local function line_of(list, lane)
+  local line = list[lane]
+  if not line then
+    line = lines.new(list.is_in_turn and ring.lane_key(counters.shard, lane), list.limit)
+    list[lane] = line
+  end
+  return line
+end
+turns.line_of = line_of
+
+-- Return the members of an organization in this lane. Members of a list are there already.
+local function members_of(organization, lane, is_in_turn)
+  local line = organization.lines[lane]
+  if not line then
+    line = lines.new(is_in_turn and ring.lane_key(organization, lane), organization.step)
+    organization.lines[lane] = line
+  end
+  return line
+end
+turns.members_of = members_of
+
+-- Nobody is left who could be served: then the number counts those who could when the call began and leave the lane with it.
+local READY, WAS = { urgent = 'ready:7', normal = 'ready', bulk = 'ready:0' }, { urgent = 'was_urgent', normal = 'was_served', bulk = 'was_bulk' }
+local function set_ready_right(organization, lane)
   local leaving = 0
   for _, user in ipairs(users.order) do
-    if user.ring_owner == organization and user.was_served then leaving = leaving + 1 end
+    if user.ring_owner == organization and user[WAS[lane]] then leaving = leaving + 1 end
   end
-  if organization.ready ~= leaving then records.set(organization, 'ready', leaving) end
+  if organization[READY[lane]] ~= leaving then records.set(organization, READY[lane], leaving) end
 end
 
--- Whose turn it is in the organization; nil when nobody of those that are to be served can be.
-local function next_member(organization, is_in_turn)
-  local line = organization.line
+-- Whose turn it is in this lane of the organization; nil when nobody of those that are to be served can be.
+local function next_member(organization, lane, is_in_turn)
+  local line = members_of(organization, lane, is_in_turn)
   while stale < options.sweep_limit do
     local group = lines.next(line, organization, is_in_turn)
     if not group then
-      if line.at > 0 then set_ready_right(organization) end
+      if line.at > 0 then set_ready_right(organization, lane) end
       return nil
     end
     local name, place = heap.pop(group)
     local user = users.load(name)
-    local place_now = place_since(user, place)
-    if user.ring_owner ~= organization or not can_be_served(user) then
-      if user.ring_owner ~= organization or not user.was_served then
-        writes.zrem(organization.ring, user.entry)
+    local place_now = place_since(user, place, lane)
+    if user.ring_owner ~= organization or not can_start(user, lane) then
+      if user.ring_owner ~= organization or not user[WAS[lane]] then
+        writes.zrem(ring.lane_key(organization, lane), user.entry)
         stale = stale + 1
       end
     elseif place_now ~= place then
@@ -92,8 +135,10 @@ local function raise_late_start(list, one, place)
 end
 
 -- `place` is the user's in its ring, `shard_place` its own or its organization's in the shard's ring.
-local function hand_out(list, user, task, place, shard_place, is_companion)
-  task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion)
+local function hand_out(list, user, task, place, shard_place, is_companion, organization_lane)
+  local lane = organization_lane == 'normal' and 'normal' or queues.lane_of(task.priority)
+  task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion,
+    lane, organization_lane)
   task.is_listed, task.is_companion = not list.is_in_turn, is_companion
   list.given = list.given + task.cost
   recent_usage.note_wait(user, clock.now - task.ready)
@@ -101,14 +146,14 @@ local function hand_out(list, user, task, place, shard_place, is_companion)
 end
 
 -- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
-local function take_companions(list, user, task, priority, place, shard_place)
-  local size = list.batch_sizes[task.raw.name]
+local function take_companions(list, user, task, priority, place, shard_place, organization_lane)
+  local size, lane = list.batch_sizes[task.raw.name], queues.lane_of(priority)
   if not size or size < 2 then return end
   local search, last = { name = task.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
-  while #taken < last and can_be_served(user) and (user.ring_owner == counters.shard or can_be_served(user.ring_owner)) do
+  while #taken < last and can_start(user, lane) and (user.ring_owner == counters.shard or can_start(user.ring_owner, organization_lane)) do
     local another = next_task.take_companion(user, search)
     if not another then return end
-    hand_out(list, user, another, place, shard_place, true)
+    hand_out(list, user, another, place, shard_place, true, organization_lane)
   end
 end
 
@@ -116,17 +161,17 @@ end
 -- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
 -- one short turn of each user longer, which is less than a task of 1 ms of each would take.
 --
--- Not for a user without an ended task, a newcomer (one task of it is counted in the lead), lists, users with a rate,
--- or workers with batch tasks.
+-- Not for a user without an ended task, a newcomer (one task of it is counted in the lead), lists, users with a rate, workers with batch
+-- tasks, or other lanes than the normal one.
 local SHORT_TURN = 1e3
 local function take_short(list, user, task, limit)
   local cost = task.cost
   if not user.mean or cost > SHORT_TURN / 2 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
-  local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - number_of_turns), 0
+  local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - number_of_turns, left_below_urgent or limit), 0
   most = math.min(most, user.cap and user.cap - user.run or most)
   if user.group then most = math.min(most, user.ring_owner.cap and user.ring_owner.cap - user.ring_owner.run or most) end
   while tasks < most do
-    local another = user.ready > 0 and next_task.take(user)
+    local another = user.ready > 0 and next_task.take(user, 'normal')
     if not another then break end
     tasks = tasks + 1
     another.cost, another.lead, another.organization_lead, another.is_listed, another.is_companion = cost, 0, 0, false, false
@@ -134,73 +179,137 @@ local function take_short(list, user, task, limit)
     taken[#taken + 1] = another
   end
   if tasks == 0 then return end
-  number_of_turns = number_of_turns + tasks
+  count_turns('normal', tasks)
   charges.add_tasks(user, tasks, cost)
 end
 
--- Load the user or organization with this entry in the shard's ring; nil if it can't be served.
-local function load_entry(entry, limit)
+-- Load the user or organization with this entry in a lane of the shard; nil if it can't be served there.
+local function load_entry(list, entry, lane)
   local organization = string.byte(entry) == string.byte(organizations.PREFIX) and organizations.load(string.sub(entry, 2))
-  if organization then organization.line = lines.new(organization.ring, math.min(limit, 4)) end
+  if organization and not organization.lines then organization.lines, organization.step = {}, math.min(list.limit or 1, 4) end
   local one = organization or users.load(entry)
-  if can_be_served(one) then return one end
-  writes.zrem(K.ring, entry)
+  if can_start(one, lane) then return one end
+  if not one[WAS[lane]] then writes.zrem(ring.lane_key(counters.shard, lane), entry) end
   return nil
 end
 
 -- After its turn.
-local function return_to_line(line, one, place, item)
-  local is_left = can_be_served(one)
-  ring.count_others(one, one.ring_owner, is_left and one.came == 0)
-  if is_left and not one.is_skipped then lines.push(line, place_since(one, place), item) end
+local function return_to_line(line, one, place, item, lane)
+  local served = can_be_served(one)
+  ring.count_others(one, one.ring_owner, served and one.came == 0)
+  if lane ~= 'normal' then served = can_start(one, lane) end
+  if served and not one.is_skipped then lines.push(line, place_since(one, place, lane), item) end
 end
 
--- Take one turn of the user or organization that is first in this group: a task, a batch, or some short tasks.
-local function take_turn(list, group, limit)
-  local line = list.line
+-- The user or organization that is first in a lane of the shard: the group in which it is first, and the place. Nil if there is none.
+local function first_in(list, lane)
+  local line = line_of(list, lane)
+  while true do
+    local group, place = lines.next(line, counters.shard, list.is_in_turn)
+    if not group then return nil end
+    local one, place_before = group.item[1], group.place[1]
+    if type(one) == 'string' then one = load_entry(list, one, lane) end
+    if one and can_start(one, lane) and not one.is_skipped then
+      local place_now = place_since(one, place_before, lane)
+      group.item[1] = one
+      if place_now == place_before then return one, group, place end
+      heap.pop(group)
+      lines.push(line, place_now, one)
+    else
+      heap.pop(group)
+    end
+  end
+end
+
+-- The lane that is next in the shard, and the first one there.
+local function next_lane(list)
+  local _, group, place, urgent, urgent_group, urgent_place, bulk_group, bulk_place
+  if is_open('normal') then _, group, place = first_in(list, 'normal') end
+  local lane = group and 'normal'
+  if counters.shard['depth:7'] > 0 then urgent, urgent_group, urgent_place = first_in(list, 'urgent') end
+  if not list.is_in_turn then
+    if urgent then return 'urgent', urgent_group, urgent_place end
+    if lane then return lane, group, place end
+  end
+  if counters.shard['depth:0'] > 0 and is_open('bulk') then _, bulk_group, bulk_place = first_in(list, 'bulk') end
+  if bulk_group and (not lane and not urgent or not list.is_in_turn) then return 'bulk', bulk_group, bulk_place end
+  if bulk_group and lanes.is_due('bulk', function() return (first_in(list, 'bulk')) end) then return 'bulk', bulk_group, bulk_place end
+  local is_urgent = urgent and (lanes.may_lead(urgent) or not (lane or bulk_group))
+  if is_urgent and not (lane and lanes.is_due('normal', function() return (first_in(list, 'normal')) end)) then return 'urgent', urgent_group, urgent_place end
+  if lane then return lane, group, place end
+  return bulk_group and 'bulk', bulk_group, bulk_place
+end
+
+-- The lane of the next turn inside an organization whose urgent turn it is.
+local function lane_inside(organization, is_in_turn)
+  local group = lines.next(members_of(organization, 'urgent', is_in_turn), organization, is_in_turn)
+  local lane = is_open('normal') and organization.ready > 0 and 'normal' or is_open('bulk') and organization['ready:0'] > 0 and 'bulk'
+  local urgent = group and users.load(group.item[1])
+  return lane and not (urgent and lanes.may_lead(urgent)) and lane or 'urgent'
+end
+
+-- Take one turn of the user or organization that is first in this group of a lane: a task, a batch, or some short tasks.
+local function take_turn(list, lane, group, limit)
+  local line = list[lane]
   local one, shard_place = heap.pop(group)
   if type(one) == 'string' then
-    one = load_entry(one, limit)
+    one = load_entry(list, one, lane)
     if not one then return end
-    local place_now = place_since(one, shard_place)
+    local place_now = place_since(one, shard_place, lane)
     if place_now ~= shard_place then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
   end
-  raise_late_start(list, one, shard_place)
-  local user, organization, place = one, nil, shard_place
+  if lane == 'normal' then raise_late_start(list, one, shard_place) end
+  local user, organization, place, member_lane = one, nil, shard_place, lane
   if one.members then
-    user, place = next_member(one, list.is_in_turn)
-    if user then raise_late_start(list, user, place) end
+    if lane == 'urgent' then member_lane = lane_inside(one, list.is_in_turn) end
+    user, place = next_member(one, member_lane, list.is_in_turn)
+    if user and member_lane == 'normal' then raise_late_start(list, user, place) end
     organization = one
   end
   if not user then return end
   local is_newcomer = user.came > 0 or one.came > 0
-  local task, priority = next_task.take(user)
+  local task, priority = next_task.take(user, member_lane)
   if task then
-    number_of_turns = number_of_turns + 1
-    hand_out(list, user, task, place, shard_place)
-    take_companions(list, user, task, priority, place, shard_place)
-    if not is_newcomer then take_short(list, user, task, limit) end
+    count_turns(member_lane, 1)
+    hand_out(list, user, task, place, shard_place, nil, lane)
+    take_companions(list, user, task, priority, place, shard_place, lane)
+    if lane == 'normal' and not is_newcomer then take_short(list, user, task, limit) end
   else
     records.set(user, 'tag', user.tag) -- to be saved
   end
   if organization then
-    return_to_line(organization.line, user, place, user.name)
-    return_to_line(line, organization, shard_place, organization)
+    return_to_line(organization.lines[member_lane], user, place, user.name, member_lane)
+    return_to_line(line, organization, shard_place, organization, lane)
   else
-    return_to_line(line, user, shard_place, user)
+    return_to_line(line, user, shard_place, user, lane)
   end
+end
+
+-- Whether anyone of a list can be served.
+function turns.is_anyone_left(list)
+  if not lanes.are_used() then return lines.next(list.normal, counters.shard) ~= nil end
+  local left = left_below_urgent
+  left_below_urgent = nil
+  local lane = next_lane(list)
+  left_below_urgent = left
+  return lane and true
 end
 
 -- Users up to `until_then`.
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
-    local group, place = lines.next(list.line, counters.shard, list.is_in_turn)
+    local lane, group, place = 'normal', nil, nil
+    if lanes.are_used() or left_below_urgent then
+      lane, group, place = next_lane(list)
+    else
+      group, place = lines.next(list.normal, counters.shard, list.is_in_turn)
+    end
     if not group then break end
-    if place > list.until_then then
+    if lane == 'normal' and place > list.until_then then
       list.is_held_back = true
       break
     end
-    take_turn(list, group, limit)
+    take_turn(list, lane, group, limit)
   end
   list.is_held_back = list.is_held_back or next_task.skipped > 0
 end

@@ -4,7 +4,8 @@
 
 local windows = {}
 
-local LOWEST = { '1e15', '2e15', '3e15', '4e15', '5e15', '6e15' } -- `priority * BAND`: the lowest score of each priority; the last one only ends priority 5
+-- `priority * BAND`: the lowest score of each priority, of bulk tasks (0) and of urgent ones (7). The last one only ends those.
+local LOWEST = { [0] = '0', '1e15', '2e15', '3e15', '4e15', '5e15', '6e15', '7e15', '8e15' }
 
 -- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
 local function damaged(user)

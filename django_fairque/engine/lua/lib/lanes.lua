@@ -1,0 +1,78 @@
+-- The lanes: urgent, normal and bulk tasks across all users. A lane changes when a user is served, not how much it gets: each start is
+-- charged to the user's tag, in every lane.
+--
+-- - Urgent tasks go first while the `urgent_tag` of their user is at most `AHEAD` beyond the virtual time. So they borrow from the share
+--   of their own user.
+-- - Bulk tasks go when there are no others.
+-- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a lane goes next if it
+--   is owed the expected cost of its first task, and has less than its least share of the running tasks.
+--
+-- include options counters ring
+
+local lanes = {
+  AHEAD = 10e6, -- by which the urgent tasks of a user may be ahead: 10 s of worker time, or 10 tasks
+}
+
+-- Whether the shard has queued tasks of other lanes than the normal one.
+function lanes.are_used() return counters.shard['depth:7'] > 0 or counters.shard['depth:0'] > 0 end
+
+local function least_share(lane) return lane == 'bulk' and options.least_bulk or options.least_normal end
+
+local function has_normal_tasks()
+  local shard = counters.shard
+  for priority = 1, 6 do
+    if shard['depth:' .. priority] > 0 then return true end
+  end
+  return false
+end
+
+-- The most that a lane is owed, or has had too much: with tasks of this cost a bound of `AHEAD` alone would never let it start one.
+local function most_owed(cost) return math.max(lanes.AHEAD, 2 * cost) end
+
+local function change_owed(lane, amount, most)
+  local field = lane == 'bulk' and 'owed:bulk' or 'owed:normal'
+  local before = counters.shard[field]
+  local after = math.max(-most, math.min(most, before + amount))
+  if after ~= before then counters.set(field, after) end
+end
+
+-- Charge this cost of a task of this lane (negative: less than was expected) to the lanes. Invariant: a lane without queued tasks is not
+-- owed more, and while there are tasks in lane normal alone, nothing changes. By time the bound of another lane follows from the cost of its
+-- first task (`lanes.is_due`).
+local function charge(lane, cost)
+  local most = most_owed(math.abs(cost))
+  local most_of_others = options.fair_by_tasks and most or math.huge
+  if lane ~= 'urgent' then change_owed(lane, -(1 - least_share(lane)) * cost, most) end
+  if lane ~= 'bulk' and counters.shard['depth:0'] > 0 then change_owed('bulk', options.least_bulk * cost, most_of_others) end
+  if lane ~= 'normal' and has_normal_tasks() then change_owed('normal', options.least_normal * cost, most_of_others) end
+end
+
+-- A number of tasks of this lane start, or (if negative) have ended; then `cost` is by how much the actual cost exceeds the
+-- expected one. Called for tasks of other lanes, and of lane normal while others have tasks. Invariant: `running:urgent` and `running:bulk`
+-- are the numbers of running tasks of these lanes, and `started:urgent` and `started:bulk` of those that were started.
+function lanes.account(lane, tasks, cost)
+  if lane ~= 'normal' then
+    counters.count('running:' .. lane, tasks)
+    if tasks > 0 then counters.count('started:' .. lane, tasks) end
+  end
+  if cost ~= 0 then charge(lane, cost) end
+end
+
+-- Whether this lane, in which `first` of a user or an organization is next, goes before the lanes above it. `first()` is only called if the
+-- answer depends on it.
+function lanes.is_due(lane, first)
+  local shard = counters.shard
+  local owed = shard['owed:' .. lane]
+  if owed < ring.LEAST_COST then return false end
+  local running = lane == 'bulk' and shard['running:bulk'] or shard.running - shard['running:bulk'] - shard['running:urgent']
+  if running >= least_share(lane) * (shard.running + 1) then return false end
+  local one = first()
+  if not one then return false end
+  local cost = ring.expected_cost(one)
+  change_owed(lane, 0, most_owed(cost))
+  return owed >= cost
+end
+
+-- Whether the urgent tasks of this user or organization are not too far ahead.
+function lanes.may_lead(one) return one.urgent_tag <= one.ring_owner.vtime + lanes.AHEAD end
+
