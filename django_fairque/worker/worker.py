@@ -79,6 +79,7 @@ class Worker:
     - ``worker_id`` or ``id``: unique among all workers that live; a new one by default.
     - ``users``: the users to serve, ``"*"`` or user ids; ``steal``: others to serve when these have nothing.
     - ``concurrency``: how many tasks run at once.
+    - ``reserve``: how many of these slots lower lanes never take, such as ``{"urgent": 1, "normal": 2}``; none by default.
     - ``burst``: `run` returns when nothing can start now (tasks that are scheduled for later do not count); False by
       default.
     - ``max_tasks``, ``max_memory_mb``: `run` returns gracefully after this many tasks, or beyond this much memory; 0:

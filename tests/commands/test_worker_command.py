@@ -65,6 +65,12 @@ def test_the_worker_takes_several_queues_at_once_or_one_by_one(start: Start, wor
             ["--max-memory", "-1"],
             "--max-memory: expected a whole number of megabytes, at least 0 (0: no limit); got -1",
         ),
+        (["--reserve", "bulk=1"], "--reserve, bulk: expected urgent or normal: no lane is lower than bulk"),
+        (["--reserve", "urgent"], "--reserve, urgent: expected a whole number of slots, at least 0; got ''"),
+        (
+            ["--concurrency", "2", "--reserve", "urgent=1", "--reserve", "normal=1"],
+            "--reserve: expected fewer slots than concurrency (2), so that each lane can use one; got 2",
+        ),
         (["--start-method", "fork"], '--start-method: expected "auto", "spawn" or "forkserver"; got \'fork\''),
         (["--queue", "mial"], "--queue: unknown queue 'mial'; did you mean mail?"),
         (["--worker", "a b"], "--worker: expected a name without spaces and commas; got 'a b'"),
@@ -78,6 +84,12 @@ def test_a_mistake_in_an_option_is_named_as_it_was_typed(start: Start, words: li
     with pytest.raises(ConfigurationError) as caught:
         start(*words)
     assert str(caught.value).startswith(expected)
+
+
+def test_slots_are_reserved_for_each_lane_by_options_or_settings(start: Start, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "WORKER": {"RESERVE": {"urgent": 2}}}
+    assert start()["options"].reserve == {"urgent": 2}
+    assert start("--reserve", "urgent=1", "--reserve", "normal=2")["options"].reserve == {"urgent": 1, "normal": 2}
 
 
 def test_a_worker_without_users_is_refused(start: Start, settings: Settings) -> None:

@@ -34,6 +34,7 @@ WORKER_OPTIONS = {
     "processes": "processes",
     "start_method": "start_method",
     "concurrency": "concurrency",
+    "reserve": "reserve",
     "max_tasks": "max_tasks",
     "max_memory": "max_memory_mb",
 }
@@ -70,6 +71,12 @@ class Command(BaseCommand):
             "the latter where nothing speaks against it",
         )
         add("--concurrency", metavar="N", type=int, help="how many tasks each process runs at once")
+        add(
+            "--reserve",
+            metavar="LANE=N",
+            action="append",
+            help="keep N of these for tasks of lane urgent or normal and higher ones; may be given for both",
+        )
         add("--burst", action="store_true", help="end when nothing is left to do now (later tasks do not count)")
         add("--max-tasks", metavar="N", type=int, help="replace a process after it has run N tasks")
         add("--max-memory", metavar="MB", type=int, help="replace a process that uses more memory")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Union
 
 from django_fairque.engine.model.outcome import Outcome
@@ -24,6 +25,10 @@ class _Batch:
     """Time when the batch begins, even if it is not full."""
 
 
+def is_urgent(work: Work) -> bool:
+    return (work[0] if isinstance(work, list) else work).lane == "urgent"
+
+
 class LeaseBuffer:
     """Slots take work from `works` from any thread, in single operations of the interpreter. All other members are for one thread
     at a time.
@@ -37,8 +42,8 @@ class LeaseBuffer:
         self.held_back = 0
         """Leases that wait for the rest of their batch."""
         self._batch_of = batch_of
-        self.open_batches: dict[str, _Batch] = {}
-        """Batches that are not full yet, by the name of their tasks."""
+        self.open_batches: dict[tuple[str, str], _Batch] = {}
+        """Batches that are not full yet, by the name and the lane of their tasks."""
         self._full: list[_Batch] = []
         self._arrived = 0
         self._arrivals: deque[tuple[int, float]] = deque()
@@ -48,22 +53,37 @@ class LeaseBuffer:
     def add(self, leases: list[Lease], now: float) -> None:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
         self._record_arrival(len(singles), now)
+        others = [lease for lease in singles if lease.lane != "normal"]
+        if others:
+            self._put_first([lease for lease in others if is_urgent(lease)])
+            others = [lease for lease in others if not is_urgent(lease)]
+            singles = [lease for lease in singles if lease.lane == "normal"]
         if self.works:  # users without a lease here go first: newcomers must not queue in the buffer
             waiting = {work.user_id for work in self.snapshot() if not isinstance(work, list)}
-            self.works.extendleft(reversed([lease for lease in singles if lease.user_id not in waiting]))
+            self._put_first([lease for lease in singles if lease.user_id not in waiting])
             singles = [lease for lease in singles if lease.user_id in waiting]
-        self.works.extend(singles)
+        self.works.extend(singles + others)
+
+    def _put_first(self, works: Sequence[Work]) -> None:
+        """Put work in front of all but the urgent work; a few places later if slots take urgent work meanwhile."""
+        place = sum(1 for _ in takewhile(is_urgent, self.snapshot()))
+        if not place:
+            self.works.extendleft(reversed(works))
+            return
+        for work in reversed(works):
+            self.works.insert(place, work)
 
     def _keep_for_batch(self, lease: Lease, now: float) -> bool:
         known = self._batch_of(lease.name)
         if known is None:
             return False
         limit, wait = known
-        batch = self.open_batches.setdefault(lease.name, _Batch([], now + wait))
+        key = lease.name, lease.lane
+        batch = self.open_batches.setdefault(key, _Batch([], now + wait))
         batch.leases.append(lease)
         self.held_back += 1
         if len(batch.leases) >= limit:
-            self._full.append(self.open_batches.pop(lease.name))
+            self._full.append(self.open_batches.pop(key))
         return True
 
     def add_batches(self, now: float, *, all_of_them: bool) -> list[list[Lease]]:
@@ -72,13 +92,14 @@ class LeaseBuffer:
             return []
         batches = self._take_batches(math.inf if all_of_them else now)
         self._record_arrival(sum(map(len, batches)), now)
-        self.works.extend(batches)
+        self._put_first([batch for batch in batches if is_urgent(batch)])
+        self.works.extend(batch for batch in batches if not is_urgent(batch))
         return batches
 
     def _take_batches(self, due: float) -> list[list[Lease]]:
         """Take the full batches, and the other batches that begin by ``due``."""
-        for name in [name for name, batch in self.open_batches.items() if batch.due <= due]:
-            self._full.append(self.open_batches.pop(name))
+        for key in [key for key, batch in self.open_batches.items() if batch.due <= due]:
+            self._full.append(self.open_batches.pop(key))
         taken, self._full = [batch.leases for batch in self._full], []
         self.held_back -= sum(map(len, taken))
         return taken

@@ -18,6 +18,7 @@ from django_fairque.engine.model.options import InvalidOptionsError, Options, sh
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WorkerConfig
     from django_fairque.engine.model.ids import Users
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.queue.queue import FairQueue
 
 Q = TypeVar("Q", bound="str | FairQueue")
@@ -40,6 +41,7 @@ class WorkerArguments(TypedDict, total=False):
     users: Users | None
     steal: Users | None
     concurrency: int | None
+    reserve: Mapping[Lane, int] | None
     burst: bool
     max_tasks: int | None
     max_memory_mb: int | None
@@ -65,6 +67,8 @@ class WorkerOptions:
     users: Users = "*"
     steal: Users = ()
     concurrency: int = 8
+    reserve: Mapping[Lane, int] = field(default_factory=dict)
+    """The number of slots that lower lanes never take, by lane; empty for none."""
     lease_seconds: float = 30.0
     poll_interval: float = 5.0
     task_timeout: float = 300.0
@@ -127,7 +131,14 @@ class WorkerOptions:
         if not one_task:
             return replace(self, worker_id=worker_id)
         return replace(
-            self, worker_id=worker_id, one_task=True, concurrency=1, burst=False, max_tasks=0, max_memory_mb=0
+            self,
+            worker_id=worker_id,
+            one_task=True,
+            concurrency=1,
+            reserve={},
+            burst=False,
+            max_tasks=0,
+            max_memory_mb=0,
         )
 
     @property

@@ -297,7 +297,7 @@ class Job(Stop):
             stopped.reset(token)
 
     def _begins(self) -> bool:
-        """Decide whether the code of the task begins. It does, unless the job was given back."""
+        """Decide whether the code of the task begins: it does, unless the job was given back."""
         assert self.loop is not None  # noqa: S101 - it was accepted
         with self.loop.lock:
             self.has_begun = not self._is_given_back

@@ -12,6 +12,7 @@ import _thread
 import threading
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -38,6 +39,8 @@ from django_fairque.worker.common.wakeup import IdleSlots
 from django_fairque.worker.execution import event_loop
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.worker.common.buffer import Work
     from django_fairque.worker.common.status_board import StatusBoard
@@ -91,9 +94,17 @@ class SlotPool:
     """All slots of a worker."""
 
     def __init__(
-        self, queue_contexts: Sequence[QueueContext], slots: int, status_board: StatusBoard, *, close_connections: bool
+        self,
+        queue_contexts: Sequence[QueueContext],
+        slots: int,
+        status_board: StatusBoard,
+        *,
+        close_connections: bool,
+        urgent: deque[int],
     ) -> None:
         self.queue_contexts = queue_contexts
+        self.urgent = urgent
+        """`SlotBudget.urgent`."""
         self.status_board = status_board
         self.close_connections = close_connections
         self.loop: event_loop.EventLoop | event_loop.RunningLoop = event_loop.EventLoop(
@@ -269,6 +280,9 @@ class Slot(threading.Thread):
     def _take(self) -> bool:
         """Take work from the next queue that has some. Return whether there was any."""
         queue_contexts = self._slot_pool.queue_contexts
+        if self._slot_pool.urgent:
+            with suppress(IndexError):  # another slot has taken it
+                self._last_queue = self._slot_pool.urgent.popleft() - 1
         for _ in queue_contexts:
             self._last_queue += 1
             self._queue_context = queue_context = queue_contexts[self._last_queue % len(queue_contexts)]

@@ -17,6 +17,7 @@ time.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -24,13 +25,13 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, FairShardOrder, ShardScheduler, Window
-from django_fairque.worker.common.buffer import LeaseBuffer, Work
+from django_fairque.worker.common.buffer import LeaseBuffer, Work, is_urgent
 from django_fairque.worker.common.status_board import Fence
 from django_fairque.worker.fetching.pace import MAX_OUTCOMES_PER_CALL, SECOND_CALL_OUTCOMES, Pace
+from django_fairque.worker.fetching.reserved_slots import ReservedSlots, is_lower
 
 if TYPE_CHECKING:
-    from collections import deque
-
+    from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.model.lease import Lease
     from django_fairque.worker.common.options import WorkerOptions
 
@@ -101,6 +102,8 @@ class FetchCall:
     """The call is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Position of the call's shard among the shards of its queue."""
+    lane_limits: LaneLimits | None = None
+    """The limits of lanes with slots that are not reserved; None if no slots are reserved."""
     fence: int = 0
     """Number of the shard's fence when the call was planned. If it has changed, the leases of the reply do not start."""
 
@@ -118,6 +121,10 @@ class FetchPlanner:
 
     share = 0
     """Slots that the worker last gave to the queue. Always 0 in a worker with one planner."""
+    wait_lane: Lane = "bulk"
+    """The lowest lane for whose tasks the last planned wait waits."""
+    _fetched_lane: Lane = "bulk"
+    """The lowest lane of which the last fetch would have got more tasks, had there been some."""
     _was_woken = False
     """A wait has ended with work, and nothing was fetched since."""
 
@@ -171,7 +178,8 @@ class FetchPlanner:
         self._wait_results: list[bool] = []
         self._companions: set[int] = set()
         """Tokens of leases whose batch has another lease: that one stands for the slot. Until they are reported."""
-        self._is_waiting = False
+        self._waits: set[Lane] = set()
+        """The waits for work in progress, each by the lowest lane for whose tasks it waits."""
         self._wait_until = 0.0
         self.fetch_ahead: FetchCall | None = None
         """The call that lies behind the wait for work (`plan_fetch_ahead`)."""
@@ -203,7 +211,14 @@ class FetchPlanner:
         """Whether it would fetch tasks if it had free slots."""
         if self._options.one_task:
             return False
-        return not (self.exhausted or self.is_stopping or self.is_draining or self.has_failed)
+        is_exhausted = self.exhausted and not self._has_opened_lane
+        return not (is_exhausted or self.is_stopping or self.is_draining or self.has_failed)
+
+    @property
+    def _has_opened_lane(self) -> bool:
+        """Whether a slot is free for a lane whose limit the last fetch reached."""
+        reserved = self._budget.reserved
+        return reserved is not None and is_lower(reserved.lowest_lane, self._fetched_lane)
 
     def comes_first(self, now: float) -> bool:
         """Whether free slots are kept for it. None are kept if its server does not answer."""
@@ -302,7 +317,11 @@ class FetchPlanner:
         ):
             return CallReason.REPORT
         has_changed = (
-            not self.exhausted or wait_result is not None or now >= self._next_check_due or self._repeats_empty_fetch
+            not self.exhausted
+            or wait_result is not None
+            or now >= self._next_check_due
+            or self._repeats_empty_fetch
+            or self._has_opened_lane
         )
         if has_changed and not self.is_stopping and not self._has_enough(now):
             return CallReason.FETCH
@@ -320,6 +339,7 @@ class FetchPlanner:
         if not (outcomes or room) and reason is CallReason.FETCH:
             return None
         rivals = self._budget.rivals(self, now)
+        reserved = self._budget.reserved
         return FetchCall(
             outcomes,
             room,
@@ -327,6 +347,7 @@ class FetchPlanner:
             made_at=now,
             made_at_event=self._budget.events,
             window=self.turn.scheduler.window(self.turn.index, [other.turn.index for other in rivals]),
+            lane_limits=None if reserved is None or not room else reserved.request(room),
             fence=self.fence,
         )
 
@@ -375,13 +396,16 @@ class FetchPlanner:
     def plan_wait(self, now: float) -> float | None:
         """Return the seconds for which to wait for work now, or None for no wait. Pass the result to `wait_ended`.
 
-        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`).
+        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`). Only tasks of `wait_lane`
+        and higher ones end it: others, which can't be fetched, would end each wait at once. A wait for other lanes goes on.
         """
-        if self._is_waiting or self.is_stopping or not self.exhausted or self._wait_results:
+        lane = "bulk" if self._budget.reserved is None else self._budget.reserved.lowest_lane
+        if lane in self._waits or self.is_stopping or not self.exhausted or self._wait_results:
             return None
-        if now < self._paused_until or not self._can_use_slots(now):
+        if now < self._paused_until or self._has_opened_lane or not self._can_use_slots(now):
             return None
-        self._is_waiting = True
+        self._waits.add(lane)
+        self.wait_lane = lane
         self._wait_until = min(now + self._options.poll_interval, max(now + MIN_WAIT_SECONDS, self._next_check_due))
         return self._wait_until - now
 
@@ -391,7 +415,7 @@ class FetchPlanner:
 
         Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if it could not be sent.
         """
-        if not self._is_waiting or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
+        if not self._waits or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
         if (
             self.is_stopping
@@ -410,10 +434,10 @@ class FetchPlanner:
             )
         return self.fetch_ahead
 
-    def wait_ended(self, *, woken: bool) -> None:
-        """End the wait planned by `plan_wait`; ``woken`` is its result. From any thread."""
+    def wait_ended(self, *, woken: bool, lane: Lane = "bulk") -> None:
+        """End the wait for ``lane`` that `plan_wait` planned; ``woken`` is its result. From any thread."""
         self._wait_results.append(woken)
-        self._is_waiting = False
+        self._waits.discard(lane)
 
     @property
     def is_call_due(self) -> bool:
@@ -433,13 +457,15 @@ class FetchPlanner:
         # At most a hundred planners check each second.
         self._turn_check_due = now + max(TURN_CHECK_SECONDS, len(self._budget.planners) / 100)
         self._remove_pending(call)
+        has_closed_lane = self._record_lanes(call, leases)
         if leases and not call.is_fetch_ahead:
             self.pace.record_round_trip(now - call.made_at)
         if call.is_fetch_ahead and call.woken and not leases:
             self._wait_results.append(True)  # another worker was faster, or the server does not know this one yet
         if not call.fetch:
             return leases
-        self.exhausted = len(leases) < call.fetch and not reply.has_more and call.window.steals
+        has_more = reply.has_more and not has_closed_lane
+        self.exhausted = len(leases) < call.fetch and not has_more and call.window.steals
         selection = self._options.users, self._options.steal
         woken, self._was_woken = call.woken or self._was_woken, False
         if woken and not leases and "*" not in selection:  # the work may be for other workers only
@@ -459,7 +485,7 @@ class FetchPlanner:
                 self._release([Outcome.release(lease) for lease in leases])
                 return []
             self._distribute(leases, now)
-        elif self.exhausted:
+        elif self.exhausted and not has_closed_lane:
             self._empty_fetches = self._empty_fetches + 1 if self._empty_at_event == call.made_at_event else 1
             self._empty_at_event = call.made_at_event
         return leases
@@ -469,6 +495,7 @@ class FetchPlanner:
         it.
         """
         self._remove_pending(call)
+        self._record_lanes(call, [])
         self.has_failed = True
         self.turn.scheduler.seen(self.turn.index, None)
         if call.fetch:
@@ -483,9 +510,21 @@ class FetchPlanner:
 
     def _remove_pending(self, call: FetchCall) -> None:
         if call.is_fetch_ahead:
-            self.fetch_ahead, self._is_waiting = None, False
+            self.fetch_ahead = None
+            self._waits.discard("bulk")
         else:
             self.pending_calls.remove(call)
+
+    def _record_lanes(self, call: FetchCall, leases: list[Lease]) -> bool:
+        """Record the lanes of new leases. Return whether a lane has reached its limit, so that its tasks may still wait."""
+        reserved, limits = self._budget.reserved, call.lane_limits
+        if reserved is None or limits is None:
+            return False
+        reserved.end_request(limits, self.index, leases)
+        lower = [lease.lane for lease in leases if lease.lane != "urgent"]
+        has_bulk_slots = lower.count("bulk") < limits.bulk
+        self._fetched_lane = "urgent" if len(lower) >= limits.below_urgent else "bulk" if has_bulk_slots else "normal"
+        return self._fetched_lane != "bulk"
 
     # --- fetching ---
 
@@ -523,6 +562,8 @@ class FetchPlanner:
             self.separate.difference_update(tokens)
             self.exhausted = False
             self._budget.events += 1
+            if self._budget.reserved is not None:
+                self._budget.reserved.end(self.index, tokens)
 
     @property
     def _is_fenced(self) -> bool:
@@ -548,7 +589,13 @@ class FetchPlanner:
             self._busy_since = now
         self._hold(leases)
         self._buffer.add(leases, now)
+        if self._budget.is_shared:
+            self._budget.urgent.extend(self.index for lease in leases if lease.lane == "urgent")
         self._add_batches(now)
+        if self._budget.reserved is not None:
+            open_batches = self._buffer.open_batches.values()
+            joined = {lease.token for batch in open_batches for lease in batch.leases[1:]} | self._companions
+            self._budget.reserved.end(self.index, [lease.token for lease in leases if lease.token in joined])
 
     def _hold(self, leases: list[Lease]) -> None:
         self.held += len(leases)
@@ -557,6 +604,8 @@ class FetchPlanner:
     def _add_batches(self, now: float) -> None:
         for batch in self._buffer.add_batches(now, all_of_them=self.exhausted and self._options.burst):
             self._companions.update(lease.token for lease in batch[1:])
+            if self._budget.is_shared and is_urgent(batch):
+                self._budget.urgent.append(self.index)
 
     def _set_next_check(self, leases: list[Lease], reply: Settled, now: float) -> None:
         """Plan the next check for due tasks. The pause before it grows while checks in quick succession find nothing."""
@@ -578,6 +627,8 @@ class FetchPlanner:
         self._outcome_since = now if self.outcomes else None
         self.held -= count
         self.tokens.difference_update(outcome.lease.token for outcome in some)
+        if self._budget.reserved is not None:
+            self._budget.reserved.end(self.index, [outcome.lease.token for outcome in some])
         self._budget.events += count
         ran = [outcome for outcome in some if outcome.kind != "release"]
         self._budget.finished += len(ran)
@@ -637,6 +688,9 @@ class SlotBudget:
         """Grows whenever tasks come or end."""
         self.last_leases: dict[ShardScheduler, int] = {}
         """The value of `events` when a queue's last leases came. Each queue has one scheduler."""
+        self.reserved = ReservedSlots(options.concurrency, options.reserve) if any(options.reserve.values()) else None
+        self.urgent: deque[int] = deque()
+        """The numbers of planners with urgent work for the next free slots. Always empty in a worker with one planner."""
 
     @property
     def is_shared(self) -> bool:
@@ -730,7 +784,7 @@ class SlotBudget:
         With several planners, each would get some tasks. A running task may delay the fetched ones (if it keeps the interpreter),
         while another worker could begin them.
         """
-        return len(self.planners) == 1 and self.is_idle and not self.options.burst
+        return len(self.planners) == 1 and self.is_idle and not self.options.burst and self.reserved is None
 
     @property
     def is_idle(self) -> bool:

@@ -20,6 +20,7 @@ from django_fairque.worker.common.wakeup import Wakeup
 from django_fairque.worker.fetching.pace import SECOND_CALL_OUTCOMES
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.worker.common.limits import TimeLimitThread
@@ -75,6 +76,7 @@ class FetchThread(threading.Thread):
         super().__init__(name=f"fairque-fetch-{queue.display_name}", daemon=True)
         self.planner = planner = context.planner
         self.wakeup = context.wakeup
+        self._parent_queue = queue
         self.queue = queue.with_retry_timeout(SETTLE_RETRY_SECONDS)
         self.queue.cancel_retries_when(lambda: planner.needs_no_reply)
         self._services = services
@@ -86,6 +88,8 @@ class FetchThread(threading.Thread):
         self.has_other_key = False
         """The thread fetches nothing for a while, because producers sign with a key that this worker does not have."""
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
+        self._wakeup_threads: dict[Lane, WakeupThread] = {"bulk": self._wakeup_thread}
+        """By the lowest lane for whose tasks they wait. Others than the first are used if slots are reserved."""
         self._second_wakeup = context.second_wakeup
         self._second_thread = SecondFetchThread(self, self._second_wakeup)
         self._lock = threading.Lock()  # held by threads that use the planner
@@ -115,7 +119,7 @@ class FetchThread(threading.Thread):
             if not self._outage.is_ongoing:
                 self._status_board.record_poll(planner.index)
             if seconds is not None:
-                self._wakeup_thread.begin_wait(seconds)
+                self._begin_wait(seconds, planner.wait_lane)
             self._fetch_ahead()
             if planner.buffer:
                 self._services.wake_slot()
@@ -123,20 +127,28 @@ class FetchThread(threading.Thread):
         self._second_thread.end()
         self._services.on_change()
 
+    def _begin_wait(self, seconds: float, lane: Lane) -> None:
+        thread = self._wakeup_threads.get(lane)
+        if thread is None:
+            self._wakeup_threads[lane] = thread = WakeupThread(self, self._parent_queue, self._outage, lane)
+            thread.start()
+        thread.begin_wait(seconds)
+
     def _is_over(self) -> bool:
         """Return whether all leases are settled. After that, nothing is accepted, not even the result of a wait."""
         with self._lock:
             if self.planner.is_done:
-                self._wakeup_thread.end()
+                for thread in self._wakeup_threads.values():
+                    thread.end()
             return self.planner.is_done
 
     def join_wait(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of the wait for work, if this thread no longer needs it. Return whether it is still
         in progress."""
-        if not (self._wakeup_thread.has_ended and self._wakeup_thread.is_alive()):
-            return False
-        self._wakeup_thread.join(seconds)
-        return self._wakeup_thread.is_alive()
+        waiting = [thread for thread in self._wakeup_threads.values() if thread.has_ended and thread.is_alive()]
+        for thread in waiting:
+            thread.join(seconds)
+        return any(thread.is_alive() for thread in waiting)
 
     def next_second_call(self) -> FetchCall | None:
         """Return a second call to make while another one is in progress, or None if there is not enough for one."""
@@ -157,6 +169,7 @@ class FetchThread(threading.Thread):
                 woken=call.woken,
                 window=call.window,
                 batches=batch_sizes() if call.fetch else None,
+                lane_limits=call.lane_limits,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
             with self._lock:  # its outcomes are still to be reported, and the server may have handed out leases
@@ -192,16 +205,16 @@ class FetchThread(threading.Thread):
         self.wakeup.notify()
         self._services.on_change()
 
-    def wait_ended(self, reply: Settled | None, *, woken: bool) -> bool:
-        """Take in the result of a wait, from its thread. False if it is too late, or nothing was requested: the caller passes
-        it on."""
+    def wait_ended(self, reply: Settled | None, lane: Lane = "bulk", *, woken: bool) -> bool:
+        """Take in the result of a wait for ``lane``, from its thread. False if it is too late, or nothing was requested: the
+        caller passes it on."""
         planner = self.planner
         with self._lock:
             call = planner.fetch_ahead
             if self._wakeup_thread.has_ended:
                 return False
             if reply is None or call is None:
-                planner.wait_ended(woken=woken)
+                planner.wait_ended(woken=woken, lane=lane)
             else:
                 call.woken = woken
                 leases = planner.call_succeeded(call, reply, monotonic())
@@ -210,8 +223,8 @@ class FetchThread(threading.Thread):
         self.wakeup.notify()
         return reply is None or call is not None
 
-    def wait_failed(self, error: Exception) -> None:
-        """A wait has failed, and the fetch that was sent behind it."""
+    def wait_failed(self, error: Exception, lane: Lane = "bulk") -> None:
+        """A wait for ``lane`` has failed, and the fetch that was sent behind it."""
         with self._lock:
             call = self.planner.fetch_ahead
             if call is not None and not self._wakeup_thread.has_ended:
@@ -221,7 +234,7 @@ class FetchThread(threading.Thread):
         self._record_failure(error)
         if call is None:
             with self._lock:
-                self.planner.wait_ended(woken=False)  # only now: it would begin another wait at once
+                self.planner.wait_ended(woken=False, lane=lane)  # only now: it would begin another wait at once
         self.wakeup.notify()
 
     def _record_failure(self, error: Exception) -> None:
@@ -309,11 +322,12 @@ class SecondFetchThread(threading.Thread):
 
 
 class WakeupThread(threading.Thread):
-    """Waits on the server for work, while its fetch thread continues to report outcomes."""
+    """Waits on the server for work of ``lane`` or a higher one, while its fetch thread continues to report outcomes."""
 
-    def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage) -> None:
+    def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage, lane: Lane = "bulk") -> None:
         super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
         self._fetch_thread = fetch_thread
+        self._lane = lane
         self._queue = queue
         self._waiting_queue = queue.with_retry_timeout(queue.config.request_timeout)
         self._waiting_queue.cancel_retries_when(lambda: self.has_ended)
@@ -326,7 +340,7 @@ class WakeupThread(threading.Thread):
 
     def begin_wait(self, seconds: float) -> None:
         """Begin a wait; the planner is notified of its end."""
-        self._wait, self._is_started = PrefetchingWait(self._waiting_queue, seconds), False
+        self._wait, self._is_started = PrefetchingWait(self._waiting_queue, seconds, self._lane), False
         self._wakeup.notify()
 
     def send_fetch(self, fetch: Fetch) -> bool:
@@ -354,9 +368,9 @@ class WakeupThread(threading.Thread):
         fetch_thread = self._fetch_thread
         try:
             woken, reply = wait.end()
-            was_taken = fetch_thread.wait_ended(reply, woken=woken)
+            was_taken = fetch_thread.wait_ended(reply, self._lane, woken=woken)
         except Exception as error:  # noqa: BLE001 - a worker without this thread would hear of nothing
-            fetch_thread.wait_failed(error)
+            fetch_thread.wait_failed(error, self._lane)
         else:
             if not was_taken:
                 self._pass_on(reply, woken=woken)

@@ -101,7 +101,11 @@ class Core:
         self.signal_thread = SignalThread(options, queues)
         self._outbox_thread = OutboxThread()
         self.slot_pool = SlotPool(
-            contexts, options.concurrency, status_board, close_connections=options.close_database_connections
+            contexts,
+            options.concurrency,
+            status_board,
+            close_connections=options.close_database_connections,
+            urgent=self.budget.urgent,
         )
         self._sampler = SlotSampler(self.slot_pool.slots, status_board.set_activity)
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.lanes import class_of
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.worker.common.options import WorkerOptions
@@ -14,14 +15,15 @@ from django_fairque.worker.leases.outage import Outages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.queue.queue import FairQueue
 
 TOKENS = iter(range(1, 10**9))
 
 
-def lease(name: str = "task", user: str = "ann") -> Lease:
-    token = next(TOKENS)
-    known = {"id": f"t{token}", "token": str(token), "lease": "0", "name": name, "user": user}
+def lease(name: str = "task", user: str = "ann", lane: Lane = "normal") -> Lease:
+    token, priority = next(TOKENS), str(class_of(lane, 3))
+    known = {"id": f"t{token}", "token": str(token), "lease": "0", "name": name, "user": user, "priority": priority}
     return Lease([known.get(field, "").encode() for field in LEASE_FIELDS], "w", 0.0)
 
 
