@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .tasks.context import as_user as as_user
     from .tasks.context import current_task as current_task
     from .tasks.context import current_user_id as current_user_id
+    from .tasks.context import lane as lane
     from .tasks.errors import Discard as Discard
     from .tasks.errors import Retry as Retry
     from .tasks.errors import SoftTimeLimitExceeded as SoftTimeLimitExceeded
@@ -105,7 +106,7 @@ else:
         "engine.queue.async_queue": "AsyncFairQueue",
         "engine.queue.queue": "FairQueue",
         "engine.users.users": "UserQueue",
-        "tasks.context": "acurrent_user_id as_user current_task current_user_id",
+        "tasks.context": "acurrent_user_id as_user current_task current_user_id lane",
         "tasks.errors": (
             "Discard Retry SoftTimeLimitExceeded TaskCanceledError TaskFailedError TaskMemoryError "
             "TaskNotFinishedError TaskNotRegisteredError TaskSignatureError TaskTimeoutError TaskUsageError "

@@ -14,7 +14,7 @@ from django_fairque import signals
 from django_fairque.backends import results
 from django_fairque.backends.compat import AnyTask, GenericTask, InvalidTask, TaskContext, task_enqueued
 from django_fairque.backends.compat import task as django_task
-from django_fairque.backends.results import TaskMetadata, get_priority_class
+from django_fairque.backends.results import TaskMetadata
 from django_fairque.backends.running import runner
 from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import TaskValidationError
@@ -137,7 +137,7 @@ class DjangoDefinition(Sendable[Any, Any]):
 
 
 def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> TaskOptions:
-    changes: dict[str, Any] = {"queue": task.queue_name, "priority": get_priority_class(task.priority)}
+    changes: dict[str, Any] = {"queue": task.queue_name}
     if user_id is not None:
         changes["user_id"] = checked_user_id(user_id, "user_id")
     if (run_in := getattr(task, "run_in", None)) is not None:
@@ -151,7 +151,7 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
         changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}
         if given.options.expires is not None:
             changes |= {"expires": None, "expires_at": due + timedelta(seconds=given.options.expires)}
-    return replace(given.options, **changes)
+    return replace(given.with_priority(task.priority), **changes)
 
 
 def find(name: str) -> DjangoDefinition | None:
@@ -182,7 +182,7 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
         return DEFAULT_USER if found is None else found
 
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
-    options = replace(given.options, priority=get_priority_class(priority), queue=queue, user=user)
+    options = replace(given.with_priority(priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
     _ = definition.signature  # computed once, for all copies that `copy_with_task` makes
     registry.register(definition)

@@ -12,7 +12,9 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from django_fairque.backends.compat import AnyTask
+from django_fairque.backends.results import get_priority_class
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short
+from django_fairque.engine.model.priority import Priority
 from django_fairque.safely import get_logger
 from django_fairque.tasks import middleware
 from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_option, contradictions
@@ -30,7 +32,9 @@ OF_TASKS = tuple(
 )
 OF_SINGLE_TASKS = ("PRIORITY", "QUEUE")
 """Options that a declaration of `django.tasks` always has. One value for all tasks would override all declarations."""
-OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), BY_TASK)
+LANE_BOUNDS = {"URGENT_PRIORITY": (1, 100), "BULK_PRIORITY": (-100, -1)}
+"""Options that give the priorities of `django.tasks` from a bound on a lane, and the values that each bound may have."""
+OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), *LANE_BOUNDS, BY_TASK)
 WILDCARDS = frozenset("*?[")
 
 
@@ -48,6 +52,10 @@ class PathOptions:
     """The queue that replaces the declared one; None for no change."""
     priority: int | None = None
     """A priority of `django.tasks`, from -100 to 100."""
+    urgent_priority: int | None = None
+    """The least priority whose tasks are urgent; None for none."""
+    bulk_priority: int | None = None
+    """The largest priority whose tasks are bulk; None for none."""
     problem: str = ""
     """The contradiction between options of several patterns. With one, the options are the defaults."""
 
@@ -55,6 +63,16 @@ class PathOptions:
     def user_of(self) -> UserOf | None:
         """`user`, imported."""
         return import_string(self.user) if isinstance(self.user, str) else self.user
+
+    def with_priority(self, number: int) -> TaskOptions:
+        """Return the options of a call. ``number`` is its priority in `django.tasks`; urgent and bulk tasks have none."""
+        lane = self.options.lane
+        if lane is None and self.urgent_priority is not None and number >= self.urgent_priority:
+            lane = "urgent"
+        elif lane is None and self.bulk_priority is not None and number <= self.bulk_priority:
+            lane = "bulk"
+        priority = get_priority_class(number) if lane in (None, "normal") else Priority.NORMAL
+        return replace(self.options, lane=lane, priority=priority)
 
 
 class BackendOptions:
@@ -131,10 +149,11 @@ def _specificity(pattern: str) -> tuple[bool, int]:
 
 
 def _path_options(merged: Mapping[str, Any]) -> PathOptions:
-    special = {name.lower(): value for name, value in merged.items() if name in ("USER", *OF_SINGLE_TASKS)}
+    names = ("USER", *OF_SINGLE_TASKS, *LANE_BOUNDS)
+    special = {name.lower(): value for name, value in merged.items() if name in names}
     given = {name.lower(): value for name, value in merged.items() if name.lower() not in special}
     options = replace(TaskOptions(max_retries=0), **given)
-    problem = "; ".join(contradictions(options))
+    problem = "; ".join(contradictions(replace(options, priority=get_priority_class(merged.get("PRIORITY", 0)))))
     return PathOptions(problem=problem) if problem else PathOptions(options, **special)
 
 
@@ -150,6 +169,9 @@ def _checked_value(name: str, value: Any) -> Any:
     special = {"USER": _user, "PRIORITY": _priority, "RETRY_ON": _retry_on, "BACKOFF": _backoff, "DATABASE": _database}
     if name in special:
         return special[name](value)
+    if name in LANE_BOUNDS:
+        least, most = LANE_BOUNDS[name]
+        return None if value is None else _whole_number(name, value, least, most)
     return checked_option(name.lower(), value, name)
 
 
@@ -188,8 +210,14 @@ def _imported_user(path: str) -> object:
 
 
 def _priority(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
-        raise ValueError(f"PRIORITY must be a whole number from -100 to 100, as in django.tasks, got {short(value)}")
+    return _whole_number("PRIORITY", value, -100, 100)
+
+
+def _whole_number(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(
+            f"{name} must be a whole number from {least} to {most}, as the priorities of django.tasks, got {short(value)}"
+        )
     return value
 
 

@@ -200,7 +200,7 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
     sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
     if about.priority is not None:
         sent["priority"] = about.priority
-    elif get_priority_class(task.priority) is not record.priority:
+    elif record.lane == "normal" and get_priority_class(task.priority) is not record.priority:
         sent["priority"] = get_priority_number(record.priority)
     if hasattr(task, "user_id"):
         sent["user_id"] = about.user_id

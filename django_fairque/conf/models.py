@@ -197,6 +197,8 @@ def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
     for field, known in (("sla", defaults.sla), ("starvation", defaults.starvation)):
         if isinstance(options.get(field), Mapping):
             merged[field] = {**known, **{str(name).upper(): value for name, value in options[field].items()}}
+    if isinstance(lanes := options.get("lanes"), Mapping):
+        merged["lanes"] = {**dict(defaults.lanes), **{str(name).lower(): value for name, value in lanes.items()}}
     return merged
 
 

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretSt
 from django_fairque.conf.redis import RedisConfig
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id, split_names
+from django_fairque.engine.model.lanes import Lane, check_lane_and_priority
 from django_fairque.engine.model.options import (
     EarlierName,
     Mistake,
@@ -30,9 +31,12 @@ from django_fairque.engine.model.options import (
     unknown,
     whole,
 )
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.deployments import MAX_VERSION_CHARACTERS
 
 EVERYONE = "*"
+RESERVING_LANES = ("urgent", "normal")
+"""The lanes for which slots can be reserved."""
 MAX_NAMED_USERS = 5
 """The largest number of users that an error names."""
 
@@ -55,6 +59,17 @@ Users = Annotated[
 QueueNames = Annotated[
     list[Annotated[str, Field(pattern=QUEUE_NAME_PATTERN)]], BeforeValidator(split_list), Field(min_length=1)
 ]
+
+
+def _split_reserve(value: Any) -> Any:
+    """Convert texts such as ``urgent=1,normal=2`` or a list of ``urgent=1`` to a mapping."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = json.loads(value)
+    texts = value.split(",") if isinstance(value, str) else value
+    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+        pairs = [[part.strip() for part in text.partition("=")] for text in texts]
+        value = {lane: int(number) if number.isdecimal() else number for lane, _, number in pairs}
+    return value
 
 
 def _users(default: list[str]) -> Any:
@@ -88,6 +103,12 @@ class WorkerConfig(Options):
     """The time from the exception that ends an overdue task to the end of its process. Default: 5."""
     concurrency: Whole = whole(8, least=1, most=1000)
     """The number of tasks that run at once in each process, from 1 to 1000. Default: 8."""
+    reserve: Annotated[dict[str, Annotated[Whole, Field(ge=0)]], BeforeValidator(_split_reserve)] = Field(
+        default_factory=dict,
+        description="a mapping of urgent and normal to numbers of slots",
+        title="a whole number of slots, at least 0",
+    )
+    """The number of slots of each process that lower lanes never take, by lane ("urgent" and "normal"); none by default."""
     shutdown_timeout: Number = seconds(30, least=0)
     """The time that running tasks have after a stop. Default: 30."""
     lease_seconds: Number = seconds(30)
@@ -131,6 +152,7 @@ class WorkerConfig(Options):
             if (count := len(set(users))) > MAX_LISTED_USERS:
                 text = f'expected at most {MAX_LISTED_USERS:,} user ids, or "*" for everyone; got {count:,}'
                 yield Mistake("value", (name,), text)
+        yield from self._contradictions_of_reserve()
         if EVERYONE in self.users and self.steal:
             yield Mistake(
                 "conflict",
@@ -141,6 +163,20 @@ class WorkerConfig(Options):
             are = "is" if len(both) == 1 else "are"
             text = f"expected users that are not in users; got {_format_users(both)}, who {are} in both"
             yield Mistake("conflict", ("steal",), text)
+
+    def _contradictions_of_reserve(self) -> Iterator[Mistake]:
+        for lane in self.reserve:
+            if lane == "bulk":
+                text = "expected urgent or normal: no lane is lower than bulk, which could be kept from its slots"
+                yield Mistake("value", ("reserve", lane), text)
+            elif lane not in RESERVING_LANES:
+                yield unknown(("reserve", lane), RESERVING_LANES, "lane")
+        if (total := sum(self.reserve.values())) >= self.concurrency and total:
+            yield Mistake(
+                "conflict",
+                ("reserve",),
+                f"expected fewer slots than concurrency ({self.concurrency}), so that each lane can use one; got {total}",
+            )
 
 
 def _format_users(users: list[str]) -> str:
@@ -306,6 +342,8 @@ class ScheduleConfig(Options):
     """Keyword arguments of its tasks; none by default."""
     priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
     """The priority of its tasks; None for the priority of the task."""
+    lane: Lane | None = Field(default=None, description='"urgent", "normal" or "bulk"')
+    """The lane of its tasks; None for the lane of the task."""
     queue: str | None = Field(
         default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
     )
@@ -328,6 +366,10 @@ class ScheduleConfig(Options):
         except TaskValidationError as error:
             field = "timezone" if "time zone" in str(error) else "cron" if self.cron is not None else "every"
             yield Mistake("timing" if field == "cron" else "value", (field,), str(error))
+        try:
+            check_lane_and_priority(self.lane or "normal", Priority[self.priority or "NORMAL"])
+        except TaskValidationError as error:
+            yield Mistake("conflict", ("lane",), str(error))
 
 
 SECTIONS: dict[str, type[Options]] = {

@@ -37,7 +37,7 @@ _NESTING: dict[KeyPath, type[Options] | None] = {
     ("workers", "*"): WorkerConfig,
     ("queues", "*"): QueueConfig,
     **dict.fromkeys((("schedules", "*"), ("redis", "sentinel"), ("monitor", "limits"), ("monitor", "webhook"))),
-    **{(*queue, option): None for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation")},
+    **{(*queue, option): None for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation", "lanes")},
 }
 
 

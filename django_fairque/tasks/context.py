@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ca
 
 from django_fairque.engine.model.errors import StaleLeaseError, short
 from django_fairque.engine.model.ids import PerProcess
+from django_fairque.engine.model.lanes import Lane, check_lane
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace
 from django_fairque.safely import get_logger
@@ -171,6 +172,7 @@ class _NoLease:
     ready_at = 0.0
     key = ("", 0)
     priority = Priority.NORMAL
+    lane: Lane = "normal"
     payload_bytes = b""
     payload: Any = {"args": [], "kwargs": {}}  # noqa: RUF012 - never changed
     trace = NO_TRACE
@@ -281,6 +283,11 @@ class TaskContext:
     def priority(self) -> Priority:
         """The task's priority; NORMAL outside of a worker."""
         return self._lease.priority
+
+    @property
+    def lane(self) -> Lane:
+        """The task's lane: ``"urgent"``, ``"normal"`` or ``"bulk"``; ``"normal"`` outside of a worker."""
+        return self._lease.lane
 
     @property
     def args(self) -> list[Any]:
@@ -433,6 +440,26 @@ class ScopedValue(Generic[T]):
     def hold(self, value: T) -> ScopedBlock[T]:
         """Return a context manager that sets the value for its block."""
         return ScopedBlock(self._variable, value)
+
+
+def _get_inherited_lane(task: TaskContext) -> Lane | None:
+    """Return the lane of the tasks that a task enqueues: bulk is inherited (in a batch if all items are bulk), urgent is not."""
+    return "bulk" if task.lane == "bulk" and all(item.lane == "bulk" for item in task.batch) else None
+
+
+current_lane: ScopedValue[Lane | None] = ScopedValue("fairque_lane", _get_inherited_lane)
+"""The lane of tasks that name none; None for no lane."""
+
+
+def lane(name: Lane) -> AbstractContextManager[None]:
+    """Return a context manager: tasks that are enqueued in its block are in a lane, unless they name another one.
+
+    ``name`` is ``"urgent"``, ``"normal"`` or ``"bulk"``. The block counts for calls, pipelines and model events. In the
+    lanes urgent and bulk the priorities of the tasks don't count. Tasks that a bulk task enqueues are bulk too, without a
+    block; urgent is not inherited. Use a plain ``with``, in coroutines too. Blocks nest; the innermost counts. Raises
+    `TaskValidationError` for another name.
+    """
+    return current_lane.hold(check_lane(name, "the lane"))
 
 
 class UserSource(ABC):

@@ -19,9 +19,10 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import moment
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short, short_text
 from django_fairque.engine.model.ids import MAX_ID_BYTES
+from django_fairque.engine.model.priority import Priority
 
 from . import sending
-from .context import call_with_user, current_user_id
+from .context import call_with_user, current_lane, current_user_id
 from .errors import TaskUsageError
 from .options import ENGINE_OPTIONS, SENDABLE, SendOptions, TaskOptions, celery_hint, change_options, user_id
 from .pipelines import Composable, Step
@@ -31,6 +32,7 @@ from .value_types import CallTypes, describe_problem, is_convertible
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import Task
 
@@ -85,9 +87,11 @@ class Sendable(Composable, Generic[P, R_co]):
     """Data (JSON) that is sent with the arguments and that the function does not receive."""
     types: CallTypes | None = field(init=False, default=None)
     """The types of arguments and the result that are not JSON types; None if there are none."""
-    _made_before: tuple[TaskOptions, QueueConfig, Task | None, dict[str, Any]] | None = field(init=False, default=None)
-    """The options and configuration of the last call. From the second call on also a task to copy, if options and
-    configuration decide everything except user and payload. At the end, the `ENGINE_OPTIONS` that are given."""
+    _made_before: tuple[TaskOptions, QueueConfig, Lane | None, Task | None, dict[str, Any]] | None = field(
+        init=False, default=None
+    )
+    """The options, configuration and lane of the last call. From the second call on also a task to copy, if these decide
+    everything except user and payload. At the end, the `ENGINE_OPTIONS` that are given."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -174,9 +178,9 @@ class Sendable(Composable, Generic[P, R_co]):
           Default: the setting ``ENQUEUE_ON_COMMIT``, true.
         - ``database``: The alias of the database whose transaction the task waits for. Default: the first one with an
           open transaction.
-        - ``priority``, ``queue``, ``max_retries``, ``max_deliveries``, ``timeout``, ``delay``, ``sla``, ``task_id``,
-          ``depends_on``, ``on_dependency_failure``, ``unique_for``, ``debounce``, ``debounce_max_wait``: those of
-          `task`. Default: as declared.
+        - ``priority``, ``lane``, ``queue``, ``max_retries``, ``max_deliveries``, ``timeout``, ``delay``, ``sla``,
+          ``task_id``, ``depends_on``, ``on_dependency_failure``, ``unique_for``, ``debounce``, ``debounce_max_wait``:
+          those of `task`. Default: as declared.
 
         Lengths of time are seconds or a timedelta; moments are a Unix time, an aware datetime, or a timedelta from now.
         `Task.create` explains the options that it has too.
@@ -306,9 +310,10 @@ class Sendable(Composable, Generic[P, R_co]):
         payload: dict[str, Any] = {"args": stored[0], "kwargs": stored[1]}
         if self.about:
             payload["about"] = self.about
+        lane = self._lane(options, config)
         before = self._made_before
-        is_known = before is not None and before[0] is options and before[1] is config
-        pattern = before[2] if before is not None and is_known else None
+        is_known = before is not None and before[0] is options and before[1] is config and before[2] == lane
+        pattern = before[3] if before is not None and is_known else None
         if pattern is None:
             self._check_times(options)
         try:
@@ -318,14 +323,16 @@ class Sendable(Composable, Generic[P, R_co]):
             from django_fairque.engine.model.task import Task
 
             if before is not None and is_known:
-                given = before[3]
+                given = before[4]
             else:
                 given = {name: getattr(options, name) for name in ENGINE_OPTIONS}
                 given = {name: value for name, value in given.items() if value != getattr(TaskOptions, name)}
+                if lane is not None:
+                    given["lane"] = lane
             window = options.unique_for if options.unique_for is not None else options.debounce
             task = Task.create(
                 user,
-                options.priority,
+                options.priority if lane in (None, "normal") else Priority.NORMAL,
                 payload,
                 name=self.name,
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
@@ -341,8 +348,15 @@ class Sendable(Composable, Generic[P, R_co]):
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
         # Not at the first call: many copies that `using` returns are sent once.
         pattern = task.copy_for_user(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
-        object.__setattr__(self, "_made_before", (options, config, pattern, given))
+        object.__setattr__(self, "_made_before", (options, config, lane, pattern, given))
         return task
+
+    def _lane(self, options: TaskOptions, config: QueueConfig) -> Lane | None:
+        """Return the lane of the task; None for that of its priority, which is a lane in some queues."""
+        if options.lane is not None:
+            return options.lane
+        lane = current_lane.get()
+        return None if lane is None or config.lanes.lane_of(options.priority) != "normal" else lane
 
     def _dump(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any] | None

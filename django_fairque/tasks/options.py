@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, Union, get_type_hints
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id, split_names
+from django_fairque.engine.model.lanes import Lane, check_lane, check_lane_and_priority
 from django_fairque.engine.model.priority import Priority
 
 from .errors import TaskUsageError
@@ -47,6 +48,7 @@ class Backoff(TypedDict, total=False):
 
 class _SharedOptions(TypedDict, total=False):
     priority: Priority | int
+    lane: Lane | None
     queue: str
     max_retries: int | None
     max_deliveries: int | None
@@ -298,6 +300,12 @@ class TaskOptions:
     """The user that the call is for: text, an integer or a UUID."""
     priority: Annotated[Priority, Option(_priority, "``NORMAL``")] = Priority.NORMAL
     """From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``."""
+    lane: Annotated[
+        Lane | None, Option(_or_none(check_lane), "that of the block or the running task, else ``normal``")
+    ] = None
+    """The lane across all users: ``urgent`` if a person waits for the task, ``normal``, or ``bulk`` if it may wait for the
+    tasks of all others. Urgent and bulk tasks have no ``priority``.
+    """
     queue: Annotated[str, Option(_text, "``default``", ("routing_key", "queue_name"))] = "default"
     """The name of a declared queue."""
     max_retries: Annotated[int | None, Option(_or_none(_whole(0, 1000)), "the queue's, 3")] = None
@@ -431,6 +439,10 @@ def checked_option(name: str, value: Any, label: str) -> Any:
 def contradictions(options: TaskOptions) -> list[str]:
     """Return the problems of options that are valid separately but not together."""
     problems = []
+    try:
+        check_lane_and_priority(options.lane or "normal", options.priority)
+    except TaskValidationError as error:
+        problems.append(str(error))
     if options.unique_for is not None and options.debounce is not None:
         problems.append("unique_for keeps the first of several and debounce the last: give one, and None for the other")
     if options.debounce is not None and (options.delay is not None or options.execute_after is not None):

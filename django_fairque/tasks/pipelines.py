@@ -20,7 +20,7 @@ from django_fairque.engine.model.ids import new_task_id
 from django_fairque.engine.pushing.batching import check_acyclic, check_graph
 from django_fairque.tasks import sending
 
-from .context import as_user, call_with_user
+from .context import as_user, call_with_user, current_lane
 from .errors import TaskUsageError, TaskWaitTimeoutError
 from .options import SENDABLE, SendOptions, TaskOptions, change_options
 from .results import Handle, TaskResult, acancel_run, cancel_run
@@ -192,8 +192,8 @@ class Step(Pipeline):
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """Return the engine's task for this call alone, as a schedule keeps it. The task does not get the current user."""
-        with as_user(None):
+        """Return the engine's task for this call alone, as a schedule keeps it, without the current user and lane."""
+        with as_user(None), current_lane.hold(None):
             task = self._call(self.options, self.args, self.kwargs)
         sending.refuse_unimportable([task])
         return task

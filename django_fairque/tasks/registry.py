@@ -155,6 +155,9 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     - ``user``: The user that a task is for: the name of an argument, or a function of the arguments. Default: the
       current user.
     - ``priority``: From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``. Default: ``NORMAL``.
+    - ``lane``: The lane across all users: ``urgent`` if a person waits for the task, ``normal``, or ``bulk`` if it may
+      wait for the tasks of all others. Urgent and bulk tasks have no ``priority``. Default: that of the block or the
+      running task, else ``normal``.
     - ``queue``: The name of a declared queue. Default: ``default``.
     - ``max_retries``: The number of attempts after the first. Default: the queue's, 3.
     - ``max_deliveries``: The largest number of starts if none has an outcome, because the process dies or the lease

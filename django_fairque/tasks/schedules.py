@@ -193,7 +193,7 @@ def _make_call(declared: ScheduleConfig) -> Step | str:
     """Return the call with its present user, or the error."""
     try:
         args, kwargs = declared.args, declared.kwargs
-        step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority)
+        step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority, declared.lane)
         return step.using(user_id=extract_template(step)["user_id"])
     except FairQueueError as error:
         return str(error)
@@ -205,13 +205,20 @@ def _make_call(declared: ScheduleConfig) -> Step | str:
 
 
 def make_step(
-    task: str, args: Iterable[Any], kwargs: Mapping[str, Any], queue: str | None, user: str | None, priority: str | None
+    task: str,
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any],
+    queue: str | None,
+    user: str | None,
+    priority: str | None,
+    lane: str | None = None,
 ) -> Step:
     """Return the call that a schedule makes. Options that are None or empty are left to the task.
 
     Raises `FairQueueError` if the call can't be made.
     """
-    options: dict[str, Any] = {"queue": queue, "user_id": user, "priority": Priority[priority] if priority else None}
+    options: dict[str, Any] = {"queue": queue, "user_id": user, "lane": lane}
+    options["priority"] = Priority[priority] if priority else None
     definition = registry.get(task).using(**{key: value for key, value in options.items() if value not in (None, "")})
     if definition.types is not None:  # settings, files and forms hold them as JSON
         args, kwargs = definition.types.coerce(list(args), kwargs)

@@ -13,6 +13,7 @@ from django_fairque.testing.capture import Captured, get_task_name
 from .capture import Capture, as_kept, capture_tasks, innermost
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.priority import Priority
 
 
@@ -23,13 +24,14 @@ def assert_enqueued(
     kwargs: Mapping[str, Any] | None = None,
     user_id: object = None,
     priority: Priority | None = None,
+    lane: Lane | None = None,
     queue: str | None = None,
     count: int | None = None,
 ) -> list[Captured]:
     """Assert that a task was enqueued, in the innermost `capture_tasks`.
 
     ``task`` is the task or its name. ``args`` and ``kwargs`` are the expected arguments, compared as JSON, as a worker
-    gets them; ``user_id``, ``priority`` and ``queue`` are the other expected values. A value of None is not compared.
+    gets them; ``user_id``, ``priority``, ``lane`` and ``queue`` are the other expected values. A value of None is not compared.
     ``count`` is the exact number of calls; at least one by default.
 
     Returns the calls that match. Raises `AssertionError` if there are none, or not exactly ``count``.
@@ -48,6 +50,7 @@ def assert_enqueued(
         "kwargs": None if kwargs is None else as_kept(dict(kwargs)),
         "user_id": None if user_id is None else str(user_id),
         "priority": priority,
+        "lane": lane,
         "queue": queue,
     }
     wanted = {key: value for key, value in wanted.items() if value is not None}

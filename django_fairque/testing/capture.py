@@ -26,6 +26,7 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskSerializationError, short
 from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.lanes import class_of
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
@@ -40,6 +41,7 @@ from django_fairque.tasks.transactions import commit_buffer
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
     from django_fairque.tasks.definition import AnyDefinition
@@ -82,7 +84,8 @@ class Captured:
 
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{key}={value!r}" for key, value in self.kwargs.items())]
-        return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {self.priority.name}, queue {self.queue}>"
+        order = self.priority.name if self.lane == "normal" else self.lane
+        return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {order}, queue {self.queue}>"
 
     def is_to_run_again(self, run: Run, error: BaseException) -> bool:
         """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is it."""
@@ -132,6 +135,11 @@ class Captured:
     def priority(self) -> Priority:
         """The task's priority."""
         return self.task.priority
+
+    @property
+    def lane(self) -> Lane:
+        """The task's lane."""
+        return self.task.lane
 
     @property
     def is_rolled_back(self) -> bool:
@@ -286,7 +294,7 @@ class CapturedQueue:
         mine = (captured.queue, captured.user_id)
         queued = [other for other, state in states.items() if state is TaskState.QUEUED and not other.is_rolled_back]
         queued = [other for other in queued if (other.queue, other.user_id) == mine]
-        return sorted(queued, key=lambda other: -other.priority).index(captured)
+        return sorted(queued, key=lambda other: -class_of(other.lane, other.priority)).index(captured)
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}
@@ -705,7 +713,7 @@ def make_lease(task: Task, most_retries: int) -> Lease:
         "lease": to_us(now + 60),
         "user": task.user_id,
         "name": task.name,
-        "priority": int(task.priority),
+        "priority": class_of(task.lane, task.priority),
         "created": to_us(task.created_at),
         "ready": to_us(task.created_at),
         "retries": task.retry_count,

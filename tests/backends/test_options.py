@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from django.db import transaction
 
-from django_fairque import ConfigurationError, Priority, TaskMiddleware, TaskSend, TaskState, get_queue
+from django_fairque import ConfigurationError, Priority, TaskMiddleware, TaskSend, TaskState, get_queue, lane
 from django_fairque.backends.compat import (
     InvalidTask,
     InvalidTaskBackend,
@@ -19,7 +19,9 @@ from django_fairque.backends.compat import (
     task_finished,
 )
 from django_fairque.engine.model.task import Task as Record
+from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskTimeoutError
+from django_fairque.tasks.schedules import make_step
 from django_fairque.testing import run_tasks
 from django_fairque.worker import Worker
 from tests.fixture_types import FairQueue, Settings
@@ -292,3 +294,80 @@ def test_the_check_warns_of_a_pattern_that_matches_no_declared_task(
     assert f"TASK_OPTIONS['{pattern}'] matches no task" in message.msg
     assert hint in (message.hint or "")
     assert sent(queue).timeout == 1
+
+
+class TestLanes:
+    def lane(self, queue: FairQueue, priority: int) -> tuple[str, Priority]:
+        found = queue.get_task(add.using(priority=priority).enqueue(1).id)
+        return found.lane, found.priority
+
+    def test_priorities_stand_for_no_lane_by_default(self, queue: FairQueue) -> None:
+        assert [self.lane(queue, priority)[0] for priority in (100, 0, -100)] == ["normal"] * 3
+
+    def test_priorities_from_a_bound_on_stand_for_a_lane(self, queue: FairQueue, configure: Configure) -> None:
+        configure(URGENT_PRIORITY=50, BULK_PRIORITY=-50)
+        assert [self.lane(queue, priority) for priority in (100, 50, 49, 0, -49, -50, -100)] == [
+            ("urgent", Priority.NORMAL),
+            ("urgent", Priority.NORMAL),
+            ("normal", Priority.HIGH),
+            ("normal", Priority.NORMAL),
+            ("normal", Priority.LOW),
+            ("bulk", Priority.NORMAL),
+            ("bulk", Priority.NORMAL),
+        ]
+
+    def test_the_result_has_the_priority_of_the_call(self, queue: FairQueue, configure: Configure) -> None:
+        configure(URGENT_PRIORITY=50)
+        result = add.using(priority=70).enqueue(1)
+        assert default_task_backend.get_result(result.id).task.priority == 70
+
+    def test_such_a_priority_counts_before_a_block(self, queue: FairQueue, configure: Configure) -> None:
+        configure(URGENT_PRIORITY=50)
+        with lane("bulk"):
+            assert [self.lane(queue, priority)[0] for priority in (60, 40, 0)] == ["urgent", "bulk", "bulk"]
+
+    def test_a_lane_for_all_tasks_or_for_a_path_counts_before_priorities(
+        self, queue: FairQueue, configure: Configure
+    ) -> None:
+        configure(LANE="bulk", URGENT_PRIORITY=50)
+        assert self.lane(queue, 60) == ("bulk", Priority.NORMAL)
+        configure(URGENT_PRIORITY=50, TASK_OPTIONS={ADD: {"LANE": "normal"}})
+        assert self.lane(queue, 60) == ("normal", Priority.VERY_HIGH)
+
+    @pytest.mark.parametrize(
+        "options", [{"LANE": "bulk"}, {"TASK_OPTIONS": {ADD: {"PRIORITY": -70}}, "BULK_PRIORITY": -50}]
+    )
+    def test_a_schedule_may_send_a_task_of_a_lane(
+        self, queue: FairQueue, configure: Configure, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    ) -> None:
+        monkeypatch.setattr(registry, "_tasks", {})  # the first declaration in a process counts
+        configure(**options)
+        add.enqueue(1)
+        queue.schedules.add("s", task=make_step(ADD, [1], {}, "default", "acme", None), every=60)
+        assert queue.get_task(queue.schedules.run_now("s")).lane == "bulk"
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            (
+                {"URGENT_PRIORITY": 0},
+                "URGENT_PRIORITY must be a whole number from 1 to 100, as the priorities of django",
+            ),
+            ({"BULK_PRIORITY": 5}, "BULK_PRIORITY must be a whole number from -100 to -1, as the priorities of django"),
+            (
+                {"BULK_PRIORITY": "low"},
+                "BULK_PRIORITY must be a whole number from -100 to -1, as the priorities of django",
+            ),
+            ({"LANE": "bluk"}, "LANE must be one of urgent, normal, bulk, got 'bluk'"),
+            ({"TASK_OPTIONS": {ADD: {"URGENT_PRIORITY": 50}}}, "unknown option 'URGENT_PRIORITY'; "),
+            (
+                {"TASK_OPTIONS": {ADD: {"LANE": "bulk", "PRIORITY": 50}}},
+                "a task of lane bulk has no priority, got HIGH",
+            ),
+        ],
+    )
+    def test_a_mistake_is_explained(self, configure: Configure, options: dict[str, Any], expected: str) -> None:
+        configure(**options)
+        with pytest.raises(InvalidTaskBackend) as caught:
+            add.enqueue(1)
+        assert expected in str(caught.value)

@@ -50,6 +50,7 @@ def test_the_defaults() -> None:
         "failed_ttl": 604800,
         "sla": {"CRITICAL": 300, "VERY_HIGH": 1800, "HIGH": 1800, "NORMAL": 7200, "LOW": 86400, "VERY_LOW": 86400},
         "starvation": {"VERY_LOW": 86400, "LOW": 86400, "NORMAL": 14400},
+        "lanes": {"normal": 0.5, "bulk": 0.05, "urgent_priority": None, "bulk_priority": None},
         "pipeline_batch_size": 300,
         "request_timeout": 10,
         "replicas_to_confirm": 0,
@@ -171,6 +172,55 @@ class TestMistakes:
             QueueConfig(prefix="{}")
         copy = pickle.loads(pickle.dumps(caught.value))
         assert (str(copy), copy.mistakes) == (str(caught.value), caught.value.mistakes)
+
+
+class TestLanes:
+    def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
+        lanes = QueueConfig.model_validate({"lanes": {"BULK": 0.1, "urgent_priority": "CRITICAL"}}).lanes
+        assert (lanes.normal, lanes.bulk, lanes.urgent_priority, lanes.bulk_priority) == (0.5, 0.1, "CRITICAL", None)
+
+    def test_a_queue_keeps_the_values_for_all_queues_that_it_does_not_give(self, configure: Configure) -> None:
+        config = configure(
+            {
+                "REDIS": {"HOST": "h"},
+                "QUEUE": {"LANES": {"NORMAL": 0.6, "URGENT_PRIORITY": "CRITICAL"}},
+                "QUEUES": {"mail": {"LANES": {"BULK": 0.2}}, "other": {}},
+            },
+            FAIRQUE_QUEUES__MAIL__LANES__BULK_PRIORITY="LOW",
+        )
+        mail, other = config.queue_config("mail").lanes, config.queue_config("other").lanes
+        assert (mail.normal, mail.bulk, mail.urgent_priority, mail.bulk_priority) == (0.6, 0.2, "CRITICAL", "LOW")
+        assert (other.normal, other.bulk, other.urgent_priority, other.bulk_priority) == (0.6, 0.05, "CRITICAL", None)
+
+    @pytest.mark.parametrize(
+        ("lanes", "expected"),
+        [
+            ({"BLUK": 0.1}, "QueueConfig.lanes.bluk: unknown key; did you mean bulk?"),
+            ({"URGENT": 0.1}, "QueueConfig.lanes.urgent: unknown key; did you mean urgent_priority?"),
+            ({"BULK": 2}, "QueueConfig.lanes.bulk: expected a number from 0 to 1; got 2"),
+            ({"BULK": True}, "QueueConfig.lanes.bulk: expected a number from 0 to 1; got True"),
+            (
+                {"NORMAL": 0.97},
+                "QueueConfig.lanes: expected least shares of at most 1 together; got NORMAL 0.97, BULK 0.05",
+            ),
+            (
+                {"URGENT_PRIORITY": "NORMAL"},
+                "QueueConfig.lanes.urgent_priority: expected HIGH, VERY_HIGH or CRITICAL; got 'NORMAL'",
+            ),
+            (
+                {"BULK_PRIORITY": "CRITICAL"},
+                "QueueConfig.lanes.bulk_priority: expected VERY_LOW or LOW; got 'CRITICAL'",
+            ),
+            (7, "QueueConfig.lanes: expected a mapping with NORMAL, BULK, URGENT_PRIORITY and BULK_PRIORITY; got 7"),
+        ],
+    )
+    def test_mistakes(self, lanes: Any, expected: str) -> None:
+        assert error(lanes=lanes) == expected
+
+    def test_a_mistake_in_settings_names_the_key(self, configure: Configure) -> None:
+        message = configure.error({"REDIS": {"HOST": "h"}, "QUEUE": {"LANES": {"BLUK": 1, "NORMAL": "x"}}})
+        assert 'settings.FAIRQUE["QUEUE"]["LANES"]["BLUK"]: unknown key; did you mean BULK?' in message
+        assert 'settings.FAIRQUE["QUEUE"]["LANES"]["NORMAL"]: expected a number from 0 to 1; got \'x\'' in message
 
 
 class TestSla:

@@ -12,7 +12,7 @@ from django.core import serializers
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Value
 
-from django_fairque import TaskSerializationError, TaskValidationError, current_task, task
+from django_fairque import TaskSerializationError, TaskValidationError, current_task, lane, task
 from django_fairque.conf import aclose_queues
 from django_fairque.events import Event, changed, on_create, on_delete, on_save, on_signal, on_update, suppress_events
 from django_fairque.tasks.errors import TaskUsageError
@@ -35,6 +35,38 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 def _word_and_key(word: str) -> Callable[[Event], Any]:
     return lambda event: (word, event.pk)
+
+
+class TestLanes:
+    def test_the_task_of_an_event_has_the_lane_of_the_block_or_of_its_declaration(
+        self, queue: FairQueue, work: Work
+    ) -> None:
+        @task(name="declared", lane="urgent")
+        def declared(pk: int) -> None: ...
+
+        on_create(Order).enqueue(work, "pk")
+        on_create(Order).enqueue(declared, "pk")
+        with lane("bulk"), transaction.atomic():
+            Order.objects.create()
+        Order.objects.create()
+        found = sorted((lease.name, lease.lane) for lease in queue.pop_batch(10, "w"))
+        assert found == [("declared", "urgent"), ("declared", "urgent"), ("work", "bulk"), ("work", "normal")]
+
+    def test_an_event_may_have_another_lane_than_its_task(self, queue: FairQueue, work: Work) -> None:
+        on_create(Order).enqueue(work.using(lane="bulk"), "pk")
+        Order.objects.create()
+        assert [lease.lane for lease in queue.pop_batch(10, "w")] == ["bulk"]
+
+    def test_objects_that_a_bulk_task_saves_send_bulk_tasks(self, queue: FairQueue, work: Work) -> None:
+        @task(name="importing", lane="bulk")
+        def importing() -> None:
+            Order.objects.create()
+
+        on_create(Order).enqueue(work, "pk")
+        with capture_tasks() as captured:
+            importing.enqueue()
+            captured.run()
+        assert [task.lane for task in captured.of(work)] == ["bulk"]
 
 
 class TestKinds:

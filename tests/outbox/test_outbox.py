@@ -14,7 +14,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from django_fairque import Priority, TaskResult, TaskState, get_queue, task
+from django_fairque import Priority, TaskResult, TaskState, get_queue, lane, task
 from django_fairque.engine.model.signature import DEFAULT_KEY
 from django_fairque.models import OutboxEntry
 from django_fairque.outbox import relay
@@ -53,6 +53,22 @@ class TestTransaction:
         assert rows() == []
         assert result.state is TaskState.QUEUED
         assert arrived(queue) == [1]
+
+    def test_a_row_keeps_the_lane(self, queue: FairQueue) -> None:
+        with transaction.atomic():
+            result = enqueue(1, lane="urgent")
+            with lane("bulk"):
+                other = enqueue(2)
+            assert [task.lane for row in rows() for task in outbox_rows.decode(row)] == ["urgent", "bulk"]
+        assert [queue.get_task(result.id).lane, queue.get_task(other.id).lane] == ["urgent", "bulk"]
+
+    def test_a_priority_that_stands_for_a_lane_counts_when_the_row_is_sent(
+        self, queue: FairQueue, settings: Settings
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "QUEUE": {"LANES": {"URGENT_PRIORITY": "CRITICAL"}}}
+        with transaction.atomic():
+            result = enqueue(1, priority=Priority.CRITICAL)
+        assert queue.get_task(result.id).lane == "urgent"
 
     def test_a_rollback_removes_the_row_and_sends_no_task(self, queue: FairQueue, redis: Redis) -> None:
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
