@@ -61,6 +61,7 @@ def describe_alert(alert: Alert) -> dict[str, Any]:
         "task_name": alert.name,
         "user_id": alert.user_id,
         "priority": alert.priority.name if alert.task_id else "",
+        "lane": alert.lane if alert.task_id else "",
         "text": str(alert),
     }
 

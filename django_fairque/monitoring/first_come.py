@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer, number, to_us
+from django_fairque.engine.model.lanes import Lane, read_lane
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
 from django_fairque.engine.scripting.task_fields import read_task_fields
@@ -43,6 +44,7 @@ class ServedTask:
     started: float
     ended: float
     count: float = 1.0
+    lane: Lane = "normal"
 
     @property
     def waited(self) -> float:
@@ -153,7 +155,8 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
 
     The tasks that started from ``begin`` on are replayed twice: in the order in which they started, and in the order of
     their arrival. The difference between the two replays is added to the real waits. So causes that have nothing to do
-    with the order, such as a minute without workers or a user's own limit, do not count.
+    with the order, such as a minute without workers or a user's own limit, do not count. Bulk tasks occupy slots, but are in
+    no user's waits: they are expected to wait for others.
 
     In a sample, each task stands for several, and fewer slots serve the tasks. If instead each task held its slot for
     as long as all tasks for which it stands, tasks would wait for these long ones in both orders, and the difference
@@ -183,6 +186,8 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
     first_come = dict(zip(by_arrival, _serve([replayed[index] for index in by_arrival], free_at, stretch), strict=True))
     sums: dict[str, list[float]] = {}
     for index, (task, wait) in enumerate(zip(replayed, _serve(replayed, free_at, stretch), strict=True)):
+        if task.lane == "bulk":
+            continue
         total = sums.setdefault(task.user, [0.0, 0.0, 0.0])
         total[0] += task.count
         total[1] += task.count * task.waited
@@ -251,17 +256,15 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
     )
     finished = list(dict.fromkeys(task_id for block in blocks for task_id in block))
     ids = [task_id.decode() for task_id in [*finished, *running]]
-    records = yield from read_task_fields(keys, ids, "user", "ready", "created", "started", "ended")
+    records = yield from read_task_fields(keys, ids, "user", "ready", "created", "started", "ended", "priority")
     tasks = []
-    for index, (user, ready, created, started, ended) in enumerate(records):
+    for index, (user, ready, created, started, ended, priority) in enumerate(records):
         has_finished = index < len(finished)
         if user is None or started is None or (has_finished and ended is None):
             continue  # the task is gone, or began again after its id was read
         arrived, begun, end = (number(moment) / 1_000_000 for moment in (ready or created, started, ended))
-        if has_finished:
-            tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, end), int(count) / len(finished)))
-        else:
-            tasks.append(ServedTask(user.decode(), arrived, begun, max(begun, now)))
+        last, stands_for = (max(begun, end), int(count) / len(finished)) if has_finished else (max(begun, now), 1.0)
+        tasks.append(ServedTask(user.decode(), arrived, begun, last, stands_for, read_lane(priority or b"3")))
     return tasks, now
 
 

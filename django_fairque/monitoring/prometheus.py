@@ -22,6 +22,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from django_fairque.engine.inspection.worker_activity import short_name
+from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
-    from django_fairque.engine.statistics.queue_stats import Distribution, QueueStats
+    from django_fairque.engine.statistics.queue_stats import Distribution, LaneStats, QueueStats
     from django_fairque.engine.statistics.task_names import NameFigures
     from django_fairque.engine.users.fairness import Fairness
 
@@ -134,7 +135,20 @@ def _totals(name: str, label: str, keys: Mapping[str, str], text: str) -> Family
 
 
 def _by_priority(key: str) -> Mapping[str, str]:
-    return {priority.name: f"{key}:{priority.value}" for priority in Priority}
+    return {name: f"{key}:{number}" for number, name in CLASS_NAMES.items()}
+
+
+def _by_lane(
+    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, value: Callable[[LaneStats], float], text: str
+) -> Family:
+    def values(figures: Figures) -> Mapping[str, float]:
+        return {lane: value(lane_figures) for lane, lane_figures in figures.stats.lanes.items()}
+
+    return Family(kind, name, text, values, "lane")
+
+
+def _ready_by_priority(stats: QueueStats) -> Mapping[str, int]:
+    return {name: stats.depth.get(name, 0) for name in CLASS_NAMES.values()}
 
 
 def _statuses(figures: Figures) -> Mapping[str, float]:
@@ -148,9 +162,19 @@ def _shards(figures: Figures) -> Mapping[str, float]:
 
 FAMILIES = (
     _family("tasks", "state", lambda stats: stats.states, "Tasks in each state; ended ones until they are forgotten."),
-    _family("ready_tasks", "priority", lambda stats: stats.depth, "Queued tasks by priority."),
+    _family("ready_tasks", "priority", _ready_by_priority, "Queued tasks by priority; URGENT and BULK are lanes."),
+    _by_lane(GaugeMetricFamily, "lane_ready_tasks", lambda lane: lane.ready, "Queued tasks by lane."),
+    _by_lane(GaugeMetricFamily, "lane_running_tasks", lambda lane: lane.running, "Running tasks by lane."),
+    _by_lane(
+        *(CounterMetricFamily, "lane_tasks_started", lambda lane: lane.started),
+        "Tasks handed to a worker, each time, by lane.",
+    ),
     _family("dead_letters", "type", lambda stats: stats.dead, "Dead letters that lie there now."),
-    _one("oldest_wait_seconds", lambda stats: stats.oldest_wait_seconds, "How long one that could start has waited."),
+    _one(
+        "oldest_wait_seconds",
+        lambda stats: stats.oldest_wait_seconds,
+        "How long one that could start, and is no bulk task, has waited.",
+    ),
     _one(
         "held_back_wait_seconds",
         lambda stats: stats.held_back_wait_seconds,
@@ -232,11 +256,19 @@ FAMILIES = (
 )
 
 
-HISTOGRAMS: tuple[tuple[str, str, Callable[[QueueStats], Distribution]], ...] = (
-    ("task_wait_seconds", "From when a task could start until it did, of each attempt.", lambda stats: stats.waits),
-    ("task_run_seconds", "How long each attempt ran.", lambda stats: stats.runs),
+HISTOGRAMS: tuple[tuple[str, str, str, Callable[[QueueStats], Mapping[str, Distribution]]], ...] = (
+    (
+        *("task_wait_seconds", "", "From when a task could start until it did, of each attempt."),
+        lambda stats: {"": stats.waits},
+    ),
+    (
+        *("lane_wait_seconds", "lane", "From when a task could start until it did, of each attempt, by lane."),
+        lambda stats: {lane: figures.waits for lane, figures in stats.lanes.items()},
+    ),
+    ("task_run_seconds", "", "How long each attempt ran.", lambda stats: {"": stats.runs}),
 )
-"""Histograms of every queue since its first task: name, help, and the distribution."""
+"""Histograms of every queue since its first task: name, label, help, and the distributions by the value of the label; one for
+"" if there is no label but the queue."""
 
 BUCKETS_PER_OCTAVE = 4
 """Buckets of the engine's histograms between two powers of two."""
@@ -317,11 +349,12 @@ def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = N
 def _of_queues(result: ProbeResult[Figures]) -> Iterator[Metric]:
     for family in FAMILIES:
         yield family.metric(result)
-    for name, text, value in HISTOGRAMS:
-        metric = HistogramMetricFamily(PREFIX + name, text, labels=["queue"])
+    for name, label, text, values in HISTOGRAMS:
+        labels = ["queue", label] if label else ["queue"]
+        metric = HistogramMetricFamily(PREFIX + name, text, labels=labels)
         for queue, figures in result.readings.items():
-            found = value(figures.stats)
-            metric.add_metric([queue], cumulative(found), found.sum_seconds)
+            for value, found in values(figures.stats).items():
+                metric.add_metric([queue, value][: len(labels)], cumulative(found), found.sum_seconds)
         yield metric
     up = GaugeMetricFamily(f"{PREFIX}queue_up", "1 if the queue could be read.", labels=["queue"])
     for queue in (*result.readings, *result.troubles):

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_noop
 from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.schedules.declarations import display_version, have_equal_declarations
 from django_fairque.engine.sharding.shards import describe_shards
+from django_fairque.engine.statistics.queue_stats import have_other_lanes
 from django_fairque.engine.users.users import HOLD_REASONS
 
 from .formatting import approximate, duration, number, pluralize, rate, share, table
@@ -87,6 +88,13 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         ]
     )
     yield ""
+    if have_other_lanes(stats.lanes):
+        rows = [
+            (lane, number(figures.ready), number(figures.running), number(figures.started), *_row("", figures.wait)[2:])
+            for lane, figures in stats.lanes.items()
+        ]
+        yield from table([("lane", "ready", "running", "started", "wait p50", "p95", "p99"), *rows])
+        yield ""
     sla, dependencies = stats.sla, stats.dependencies
     priorities = ", ".join(f"{number(count)} from {name}" for name, count in sla.promoted_from.items() if count)
     moved = f" ({priorities})" if priorities else ""

@@ -26,6 +26,9 @@ _WORDS: dict[str, StrOrPromise] = {
     "settings": pgettext_lazy("where a schedule is from", "settings"),
     "command": pgettext_lazy("where a schedule is from", "command"),
     "admin": pgettext_lazy("where a schedule is from", "admin"),
+    "urgent": pgettext_lazy("lane of a task", "urgent"),
+    "normal": pgettext_lazy("lane of a task", "normal"),
+    "bulk": pgettext_lazy("lane of a task", "bulk"),
 }
 
 _SENTENCES = (
@@ -87,7 +90,7 @@ _SENTENCES = (
 
 
 def word(value: str) -> str:
-    """Translate a state, a kind of failure or a schedule's source; other words stay unchanged."""
+    """Translate a state, a kind of failure, a schedule's source or a lane; other words stay unchanged."""
     return str(_WORDS.get(value, value))
 
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.monitoring.formatting import duration, number
+from django_fairque.monitoring.formatting import duration, number, share
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import word
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 BLOCKERS_NAMED = 20
 """Maximum number of dependencies and workers that are named; further ones are counted."""
 
+MOST_AHEAD = 10
+"""Seconds of worker time, or tasks, by which the urgent tasks of a user may be ahead (``AHEAD`` in lua/lib/lanes.lua)."""
 _NOT_ALL = re.compile(r" and \d+ more$")
 """The end of a worker's shortened list of users, which means that it may serve others."""
 
@@ -38,7 +40,7 @@ class Reason:
 
     ``kind``, for programs, is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended,
     dead, expired, queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker,
-    not_served, behind_own, behind_users, next.
+    not_served, behind_own, lane_ahead, behind_lanes, behind_users, next.
     """
 
     kind: str
@@ -141,8 +143,28 @@ def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Itera
             standing.users_before,
         )
         yield Reason("behind_users", text % {"count": number(standing.users_before)})
-    if not found and not ahead and not standing.users_before:
+    of_lanes = list(_explain_lane(queue, standing))
+    yield from of_lanes
+    if not (found or ahead or standing.users_before or of_lanes):
         yield Reason("next", _("Nothing stands in its way: the next free worker takes it."))
+
+
+def _explain_lane(queue: FairQueue, standing: WaitReason) -> Iterator[Reason]:
+    if standing.other_lanes and standing.ahead > MOST_AHEAD:
+        if queue.config.fair_by == "tasks":
+            text = _("It is urgent, but its user is %(ahead)s tasks ahead of its share; %(most)s tasks are allowed.")
+            words = {"ahead": number(standing.ahead), "most": number(MOST_AHEAD)}
+        else:
+            text = _("It is urgent, but its user is %(ahead)s ahead of its share; %(most)s are allowed.")
+            words = {"ahead": duration(standing.ahead), "most": duration(MOST_AHEAD)}
+        yield Reason("lane_ahead", text % words)
+    if standing.other_lanes and standing.lane == "bulk":
+        text = _(
+            "It is a bulk task: it waits until no urgent or normal task can start, except for a least share of %(share)s."
+        )
+        yield Reason("behind_lanes", text % {"share": share(queue.config.lanes.bulk)})
+    elif "urgent" in standing.other_lanes:
+        yield Reason("behind_lanes", _("Urgent tasks can start, and go first."))
 
 
 def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
@@ -160,12 +182,15 @@ def _limits(task: Task, standing: WaitReason) -> Iterator[Reason]:
         yield Reason("queue_paused", with_details(_("The queue is paused."), standing.pause))
     if user.paused:
         yield Reason("user_paused", with_details(_("User %(user)s is paused.") % words, user.pause))
-    if user.max_running is not None and user.sizes.running >= user.max_running:
+    one_more = standing.lane == "urgent"
+    if user.max_running is not None and user.sizes.running >= user.max_running + one_more:
         text = ngettext(
             "User %(user)s may run %(cap)s task at once, and runs %(running)s.",
             "User %(user)s may run %(cap)s tasks at once, and runs %(running)s.",
             user.max_running,
         )
+        if one_more:
+            text += " " + _("One urgent task more is allowed.")
         yield Reason("capped", text % words)
     if organization is not None:
         yield from _explain_organization_limits(organization)

@@ -18,13 +18,14 @@ from django_fairque.models import Queue
 from . import report
 from .endless_day import DOCUMENTS, NOISY, PAUSED, WEIGHTS, EndlessDay, end_day
 from .errors import IncompleteError, NoSourcesError
-from .loading import load_files, send_errands, store_files
+from .loading import load_files, send_errands, send_nightly_job, store_files
 from .models import Document
 from .pipelines import package_pipeline
 from .progress import follow, unfinished
 from .report import plural
 from .serving import Site
 from .sources import packages, standard_library
+from .tasks import send_code
 from .timings import runs_of
 from .workers import Worker
 
@@ -43,6 +44,8 @@ SLOTS_PER_PROCESS = 4
 """While the site is up; its tasks mostly wait for others."""
 SHUTDOWN_SECONDS = 2
 """For which running tasks may go on after Ctrl-C; one of them runs for two minutes."""
+NIGHTLY_PART = 10
+"""Tasks of the noisy user for each customer of the nightly job."""
 MOST_NAMED = 10
 """Documents that an error names."""
 
@@ -55,7 +58,7 @@ class Demonstration:
     processes
         Worker processes, each running one task at a time.
     noisy
-        Tasks that one user sends before all others.
+        Tasks that one user sends before all others, with a nightly job of bulk tasks and an urgent mail of each of the others.
     only
         The packages of the standard library to take; empty for all.
     """
@@ -151,8 +154,11 @@ class Demonstration:
         """The ids of everybody's tasks, slice by slice: the greediest first, the worst that the others can meet."""
         if self._noisy:
             yield from send_errands(NOISY, self._noisy)
+            yield from send_nightly_job(self._noisy // NIGHTLY_PART)
         for owner, files in self._files.items():
             yield from load_files(owner, files, self._root)
+            if self._noisy:
+                yield [send_code.enqueue(owner).id]
 
     def _send_pipelines(self) -> Iterator[list[str]]:
         """The ids of the tasks of each package's pipeline, run by run as they are sent."""

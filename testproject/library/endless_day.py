@@ -12,7 +12,7 @@ from django_fairque.conf import get_config
 from django_fairque.models import OutboxEntry
 
 from .pipelines import package_pipeline
-from .tasks import fetch_rates, rebuild_search_index, send_reminder, serve_customer
+from .tasks import fetch_rates, rebuild_search_index, send_code, send_reminder, serve_customer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,9 @@ WEIGHTS = {"acme": 4.0, "birch": 2.0, "cedar": 1.0, "delta": 1.0, "ember": 1.0}
 """Customers who always have a little to do."""
 ORGANIZATION, MEMBERS = "northwind", ("delta", "ember")
 NOISY, LIMITED, PAUSED = "noisy", "limited", "paused"
-CUSTOMERS = (*WEIGHTS, NOISY, LIMITED, PAUSED)
+NIGHTLY = tuple(f"tenant{number}" for number in range(50))
+"""Customers with a bulk task in each nightly job."""
+CUSTOMERS = (*WEIGHTS, NOISY, LIMITED, PAUSED, *NIGHTLY)
 
 RUN_SECONDS = (0.1, 0.4)
 """Shortest and longest run time of a customer's task."""
@@ -45,10 +47,10 @@ MAX_DEAD_LETTERS = 50
 DOCUMENTS = 8
 """Of a pipeline."""
 
-BURST_EVERY, PIPELINE_EVERY, LONG_EVERY = 60, 20, 150
+BURST_EVERY, PIPELINE_EVERY, LONG_EVERY, NIGHTLY_JOB_EVERY = 60, 20, 150, 90
 FAILING_EVERY, FLAKY_EVERY, HELD_BACK_EVERY = 15, 10, 5
 """Seconds."""
-EVERY_HALF_MINUTE, NIGHTLY = "demo: every half minute", "demo: nightly report"
+EVERY_HALF_MINUTE, NIGHTLY_REPORT = "demo: every half minute", "demo: nightly report"
 """Names of schedules."""
 
 
@@ -83,7 +85,9 @@ class EndlessDay:
         paused.pause()
         paused.set_max_backlog(PAUSED_BACKLOG)
         self._queue.schedules.add(EVERY_HALF_MINUTE, task=serve_customer.s("acme", 0, MEAN_RUN_SECONDS), every=30)
-        self._queue.schedules.add(NIGHTLY, task=serve_customer.s("birch", 0, MEAN_RUN_SECONDS), cron="30 4 * * *")
+        self._queue.schedules.add(
+            NIGHTLY_REPORT, task=serve_customer.s("birch", 0, MEAN_RUN_SECONDS), cron="30 4 * * *"
+        )
 
     def play(self, check: Callable[[], None]) -> None:
         """Go on until an exception ends it; calls ``check`` each second."""
@@ -104,6 +108,7 @@ class EndlessDay:
         for _ in range(self._tasks_of(BASE_LOAD)):
             owner, seconds = self._random.choice(list(WEIGHTS)), round(self._random.uniform(*RUN_SECONDS), 3)
             serve_customer.enqueue(owner, second, seconds)
+        send_code.enqueue(self._random.choice(list(WEIGHTS)))
         if second % BURST_EVERY == BURST_EVERY // 4:
             self._burst()
         if second % HELD_BACK_EVERY == 0:
@@ -114,6 +119,9 @@ class EndlessDay:
         self._send_rare_tasks(second)
 
     def _send_rare_tasks(self, second: int) -> None:
+        if second % NIGHTLY_JOB_EVERY == 4:
+            job = serve_customer.using(lane="bulk")
+            job.enqueue_many([((owner, second, MEAN_RUN_SECONDS), {}) for owner in NIGHTLY])
         if second % PIPELINE_EVERY == 1:
             package_pipeline(self._package, self._documents).enqueue()
         if second % LONG_EVERY == 2:
@@ -148,7 +156,7 @@ class EndlessDay:
 def end_day(queue: FairQueue) -> None:
     """Remove the schedules, and cancel what the day's customers still have waiting: a paused user's tasks would stay for ever."""
     OutboxEntry.objects.filter(user_id=PAUSED).delete()
-    for name in (EVERY_HALF_MINUTE, NIGHTLY):
+    for name in (EVERY_HALF_MINUTE, NIGHTLY_REPORT):
         queue.schedules.remove(name)
     for name in CUSTOMERS:
         user = queue.user(name)

@@ -86,6 +86,13 @@ def send_errands(owner: str, count: int) -> Iterator[list[str]]:
         yield [result.id for result in run_errand.enqueue_many([((owner, number), {}) for number in some])]
 
 
+def send_nightly_job(count: int) -> Iterator[list[str]]:
+    """Send a bulk errand of each of ``count`` customers; their ids, slice by slice."""
+    for some in slices(range(count), ERRANDS):
+        results = run_errand.using(lane="bulk").enqueue_many([((f"customer{number}", number), {}) for number in some])
+        yield [result.id for result in results]
+
+
 def enqueue(targets: Iterable[tuple[str, int]]) -> list[str]:
     return [result.id for result in analyse_document.enqueue_many([(target, {}) for target in targets])]
 

@@ -208,6 +208,15 @@ def test_editing_the_timing_leaves_the_task_as_it_was(admin_client: Client, queu
     assert [schedule.name for schedule in queue.schedules.list()] == ["a"]
 
 
+@pytest.mark.parametrize("lane", ["bulk", "normal"])
+def test_editing_keeps_the_lane(admin_client: Client, queue: FairQueue, lane: Any) -> None:
+    payload = {"args": ["k", 1], "kwargs": {}}
+    queue.schedules.add("a", task=Task.create("ann", 3, payload, name=TASK, lane=lane), cron="0 3 * * *")
+    edit(admin_client, "a", args="", user="bob", priority="NORMAL")
+    task = queue.schedules.get("a").make_task(None)
+    assert (task.user_id, task.lane) == ("bob", lane)
+
+
 def test_editing_keeps_the_spaces_of_the_user(admin_client: Client, queue: FairQueue) -> None:
     queue.schedules.add("s", task=Task.create(" ann ", 3, {"args": ["k", 1], "kwargs": {}}, name=TASK), every=3600)
     edit(admin_client, "s", cron="", every="60", args='["k", 1]', user=" ann ")

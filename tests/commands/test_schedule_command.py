@@ -36,6 +36,11 @@ def test_a_schedule_is_added_run_and_removed(queue: FairQueue, run: Run) -> None
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
 
 
+def test_a_schedule_is_added_with_a_lane(queue: FairQueue, run: Run) -> None:
+    run("fairque_schedule", "add", "s", "--task", TASK, "--every", "60", "--args", '["acme", 7]', "--lane", "bulk")
+    assert queue.get_task(run("fairque_schedule", "run", "s").split()[2]).lane == "bulk"
+
+
 def test_declared_schedules_can_be_adopted_by_command(queue: FairQueue, run: Run) -> None:
     queue.schedules.report_version("newer 1234abcd", "w1")
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"

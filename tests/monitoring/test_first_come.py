@@ -282,3 +282,18 @@ class TestQueue:
         found = first_come_waits(queue)
         assert (found.tasks, found.replayed) == (finished, 20)
         assert commands(redis, lambda: first_come_waits(queue)) < 50  # each of the 20 by its record and its head
+
+
+def test_bulk_tasks_are_replayed_and_in_no_figure(queue: FairQueue) -> None:
+    """A nightly job came first and waited for a mail: it is not delayed, because it is expected to wait."""
+    now = time.time() - 50
+    queue.push_batch([task("nightly", lane="bulk") for _ in range(3)], now=now)
+    queue.push(task("ann"), now=now + 1)
+    queue.push(task("bob"), now=now + 1)
+    for at, user in ((1, "ann"), (11, "bob"), (21, "nightly"), (31, "nightly")):
+        lease = pop(queue, now + at)
+        assert lease.user_id == user
+        queue.finish(lease, took=10, now=now + at + 10)
+    comparison = first_come_waits(queue)
+    assert {user.user_id: user.tasks for user in comparison.helped} == {"ann": 1, "bob": 1}
+    assert comparison.users == comparison.helped

@@ -26,10 +26,11 @@ from django_fairque.monitoring.prometheus import (
     exposition,
 )
 from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.lane_tasks import push_in_all_states
 from tests.leases import pop
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le", "task"}
+KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le", "task", "lane"}
 """None of them grows with the use of a queue; ``task`` has at most 21 values at a time.
 
 The parsers name counters without ``_total``."""
@@ -270,3 +271,15 @@ def test_registering_does_not_wait_for_the_server(settings: Settings) -> None:
         registry.register(FairqueCollector())
     assert registry.get_sample_value("fairque_server_up") == 0
     assert registry.get_sample_value("fairque_queue_up", {"queue": "default"}) == 0
+
+
+def test_tasks_and_waits_are_exported_by_lane(queue: FairQueue) -> None:
+    push_in_all_states(queue)
+    found = values()
+    assert (found["ready_tasks", "URGENT"], found["ready_tasks", "BULK"], found["ready_tasks", "NORMAL"]) == (2, 2, 0)
+    for lane, count in (("urgent", 1), ("normal", 0), ("bulk", 1)):
+        assert found["lane_ready_tasks", lane] == 2 * count
+        assert found["lane_running_tasks", lane] == count
+        assert found["lane_tasks_started_total", lane] == 3 * count
+        assert found["lane_wait_seconds_count", lane] == 2 * count
+    assert found["task_wait_seconds_count",] == 4

@@ -272,3 +272,63 @@ def test_a_damaged_list_of_unknown_names_is_left_out(queue: FairQueue, damaged: 
     push(queue, name="gone")
     assert kinds(queue) == ["next"]
     assert not any("gone" in reason for reason in queue.health().reasons)
+
+
+def test_an_urgent_task_of_a_user_far_ahead_of_its_share_waits(queue: FairQueue) -> None:
+    for number in range(12):
+        push(queue, f"u{number}", lane="urgent")
+    push(queue, "t", lane="urgent")
+    leases = queue.pop_batch(11, "w:1", ["ann"], now=NOW)
+    assert {lease.lane for lease in leases} == {"urgent"}
+    assert "lane_ahead" not in kinds(queue), "nobody else waits"
+    push(queue, "n", user="bob")
+    texts = {reason.kind: reason.text for reason in reasons(queue, "t")}
+    assert texts["lane_ahead"] == "It is urgent, but its user is 11 tasks ahead of its share; 10 tasks are allowed."
+    assert "behind_lanes" not in texts
+
+
+def test_the_time_is_named_by_which_a_user_is_ahead(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig())
+    queue.heartbeat("w:1", {"users": "*"}, now=NOW, ttl=3600)
+    for user in ("ann", "bob"):
+        push(queue, user, user=user, lane="urgent")
+        queue.finish(pop(queue, "w:1", [user], now=NOW), took=12.0, now=NOW)
+    push(queue, "other", user="bob")
+    push(queue, lane="urgent")
+    text = "It is urgent, but its user is 12 s ahead of its share; 10 s are allowed."
+    assert text in [reason.text for reason in reasons(queue, "t")]
+
+
+def test_a_bulk_task_waits_for_tasks_of_the_other_lanes(queue: FairQueue) -> None:
+    push(queue, lane="bulk")
+    assert kinds(queue) == ["next"]
+    push(queue, "other", user="bob")
+    assert only(queue, "behind_lanes") == (
+        "It is a bulk task: it waits until no urgent or normal task can start, except for a least share of 5 %."
+    )
+
+
+def test_a_normal_task_waits_for_urgent_tasks(queue: FairQueue) -> None:
+    push(queue)
+    push(queue, "other", user="bob", lane="urgent")
+    assert only(queue, "behind_lanes") == "Urgent tasks can start, and go first."
+    assert kinds(queue, "other") == ["next"]
+
+
+def test_a_member_waits_in_its_lane_of_its_organization(queue: FairQueue) -> None:
+    for user in ("ann", "bob"):
+        queue.user(user).set_organization("acme", now=NOW)
+    push(queue, "first", user="bob", lane="bulk")
+    push(queue, lane="bulk")
+    assert only(queue, "behind_users") == "1 user has a turn before its user."
+
+
+def test_one_urgent_task_more_than_a_user_s_limit_is_allowed(queue: FairQueue) -> None:
+    queue.user("ann").set_max_running(1, now=NOW)
+    push(queue, "a")
+    pop(queue, "w:1", now=NOW)
+    push(queue, "b", lane="urgent")
+    assert kinds(queue, "b") == ["next"]
+    assert pop(queue, "w:1", now=NOW).task_id == "b"
+    push(queue, lane="urgent")
+    assert only(queue, "capped") == ("User ann may run 1 task at once, and runs 2. One urgent task more is allowed.")

@@ -117,6 +117,7 @@ def test_alerts_of_a_worker_are_sent_as_json(receiver: Receiver) -> None:
                 "task_name": "app.report",
                 "user_id": "<!channel>",
                 "priority": "HIGH",
+                "lane": "normal",
                 "text": str(ALERT),
             }
         ],

@@ -56,8 +56,14 @@ def test_the_demonstration_analyses_every_document_and_prints_every_user_repeate
         assert "runserver" in out
     assert row(out, "noisy")[1] == "1,500"
     assert out.index("noisy ") < out.index("json ")
+    assert (row(out, "nightly job")[1], row(out, "urgent mails")[1]) == ("150", "2")
     assert queue.check_invariants() == []
-    assert queue.get_stats().totals["finished"] == 2 * sum(expected.values()) + 1500
+    stats = queue.get_stats()
+    assert stats.totals["finished"] == 2 * sum(expected.values()) + 1500 + 150 + 2
+    assert {lane: figures.started for lane, figures in stats.lanes.items() if lane != "normal"} == {
+        "urgent": 2,
+        "bulk": 150,
+    }
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def test_a_quarter_of_a_minute_has_every_kind_of_task(queue: FairQueue, day: End
     assert (sizes[LIMITED].ready, sizes[PAUSED].ready) == (LIMITED_BACKLOG, PAUSED_BACKLOG)
     names = Counter(task.name.rpartition(".")[2] for task in queue.tasks("queued", limit=1000))
     assert {"serve_customer", "parse_document", "rebuild_search_index", "fetch_rates", "send_reminder"} <= names.keys()
-    assert queue.get_stats().states["deferred"] > 0
+    queue_stats = queue.get_stats()
+    assert queue_stats.states["deferred"] > 0
+    assert all(queue_stats.lanes[lane].ready for lane in ("urgent", "bulk"))
     stats = {stats.user_id: stats for stats in queue.user_stats([*WEIGHTS, LIMITED, PAUSED])}
     assert [stats[name].weight for name in WEIGHTS] == list(WEIGHTS.values())
     assert [stats[name].organization for name in MEMBERS] == [ORGANIZATION, ORGANIZATION]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +13,30 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.charts import draw_strip, printable
 from django_fairque.admin.pages.base import AdminPage
+from django_fairque.admin.pages.overview import lane_rows
 from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, decode_activity
 from django_fairque.engine.model.ids import MAX_ID_BYTES
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics import queue_stats
+from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.monitoring.first_come import MAX_REPLAYED_SLOTS, first_come_waits
 from django_fairque.monitoring.formatting import approximate, duration, share
 from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.model.lanes import Lane
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
+    from django_fairque.engine.statistics.queue_stats import LaneStats
     from django_fairque.engine.users.fairness import UserFairness
     from django_fairque.monitoring.first_come import FirstComeComparison
 
 LIVE_REFRESH_SECONDS = 2
 SLOTS_DRAWN = 48
+LANE_MINUTES = 5
+"""Minutes: the waits by lane are of attempts that ended in them."""
 USERS_COLORED = 8
 """Users with a separate color, for which admin.css has the classes; all others share one."""
 USERS_LISTED = 15
@@ -94,7 +104,8 @@ class LiveUser:
     @property
     def waits(self) -> str:
         """The reason why the user's ready tasks have not started; empty if none is ready."""
-        return wait_text(self.fairness.held_by) if self.fairness is not None and self.fairness.ready else ""
+        fair = self.fairness
+        return wait_text(fair.held_by, only_bulk=not fair.waiting) if fair is not None and fair.ready else ""
 
 
 class LivePage(AdminPage):
@@ -116,33 +127,42 @@ class LivePage(AdminPage):
         colors = user_classes(seconds)
         busy, total = sum(slot.busy_seconds for slot in slots), sum(len(slot.users) for slot in slots)
         comparison = first_come_waits(self.queue, min(MAX_REPLAYED_SLOTS, max(1, sum(map(count_slots, records)))))
+        users, lanes = self._users_and_lanes(seconds, busy, colors)
         return {
             "slots": [(slot, slot.draw(colors)) for slot in slots],
             "slots_left_out": left_out,
             "has_workers": bool(records),
             "end": end,
             "window": ACTIVITY_SECONDS,
-            "users": self._users(seconds, busy, colors),
+            "users": users,
             "others": sum(count for user, count in seconds.items() if user is None or user not in colors),
             "others_class": OTHERS_CLASS,
             "utilization": share(busy / total) if total else "",
             "refresh": LIVE_REFRESH_SECONDS,
+            "lanes": lane_rows(lanes, {lane: figures.wait for lane, figures in lanes.items()}),
             "comparison": comparison,
             "comparison_text": comparison_text(comparison),
             "compared": comparison.users[:USERS_LISTED],
             **draw_heat_map(wait_history(self.queue)),
         }
 
-    def _users(self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]) -> list[LiveUser]:
-        """List users with a color, then the ones whose ready tasks have waited longest."""
+    def _users_and_lanes(
+        self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]
+    ) -> tuple[list[LiveUser], dict[Lane, LaneStats]]:
+        """List users with a color, then the ones whose ready tasks have waited longest. Read the lanes in the same trips."""
         drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]  # a damaged record may name others
-        examined = self.queue.fairness(LIVE_USERS_EXAMINED, user_ids=drawn).examined
+        reads: list[Callable[[Shards], Operation[Any]]] = [
+            lambda shards: user_fairness.fairness(shards, LIVE_USERS_EXAMINED, drawn),
+            lambda shards: queue_stats.lanes(shards, LANE_MINUTES),
+        ]
+        fairness, lanes = read_in_lockstep([(self.queue, read) for read in reads])
+        examined = fairness.examined
         known = {user.user_id: user for user in examined}
         names = [
             *sorted(drawn, key=lambda name: (-seconds[name], name)),
             *(user.user_id for user in examined if user.ready),
         ]
-        return [
+        users = [
             LiveUser(
                 name,
                 seconds[name],
@@ -152,6 +172,7 @@ class LivePage(AdminPage):
             )
             for name in list(dict.fromkeys(names))[:USERS_LISTED]
         ]
+        return users, lanes
 
 
 def comparison_text(comparison: FirstComeComparison) -> str:

@@ -12,9 +12,10 @@ from django_fairque.admin.charts import LineChart, draw_charts
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
+from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
-from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
+from django_fairque.engine.statistics.queue_stats import TREND_MINUTES, have_other_lanes
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.monitoring.formatting import duration, per_minute
@@ -22,11 +23,12 @@ from django_fairque.monitoring.report import trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats
+    from django_fairque.engine.statistics.queue_stats import Activity, LaneStats, Percentiles, QueueStats
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -57,7 +59,9 @@ class OverviewPage(AdminPage):
         ]
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [user for user in fairness.examined if user.since is not None]
-        busiest = sorted(longest, key=lambda user: (-user.ready, user.user_id))[:USERS_PER_TABLE]
+        busiest = sorted(
+            (user for user in fairness.examined if user.ready), key=lambda user: (-user.ready, user.user_id)
+        )[:USERS_PER_TABLE]
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
         oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
@@ -73,8 +77,11 @@ class OverviewPage(AdminPage):
             "trend": trend_words(stats.trend, gettext),
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
-                (name, count, activity.wait_by_priority.get(name)) for name, count in reversed(stats.depth.items())
+                (name, stats.depth.get(name, 0), activity.wait_by_priority.get(name))
+                for name in reversed(CLASS_NAMES.values())
+                if name in stats.depth or name in activity.wait_by_priority
             ],
+            "lanes": lane_rows(stats.lanes, activity.wait_by_lane),
             "activity": activity,
             "late": sum(span.violated for span in activity.spans),
             "moved": sum(span.promoted for span in activity.spans),
@@ -105,6 +112,15 @@ class OverviewPage(AdminPage):
             (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
             (gettext("Workers"), stats.workers, self.link("workers")),
         ]
+
+
+def lane_rows(
+    lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
+) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
+    """Return the rows of ``lanes.html``; none if the queue has not had urgent or bulk tasks."""
+    if not have_other_lanes(lanes):
+        return []
+    return [(lane, figures, waits[lane] if waits[lane].count else None) for lane, figures in lanes.items()]
 
 
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:

@@ -169,7 +169,8 @@ class ScheduleForm(forms.Form):
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
-        step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"])
+        lane = None if self.known is None else self.known.task.get("lane", "normal")
+        step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"], lane)
         step.to_task()  # raises an error that describes a mistake in the arguments
         return step
 

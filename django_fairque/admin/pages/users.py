@@ -47,6 +47,7 @@ from django_fairque.engine.users.users import (
 )
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
+from django_fairque.monitoring.translations import word
 from django_fairque.monitoring.wait_explanations import with_details
 from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
@@ -179,9 +180,11 @@ def posted_pause(posted: QueryDict) -> Pause:
     return Pause(" ".join(posted.get("note", "").split()), time.time() + read_age(after) if after else None)
 
 
-def wait_text(held_by: str | None) -> str:
+def wait_text(held_by: str | None, *, only_bulk: bool = False) -> str:
     """Return the reason why a user with ready tasks waits."""
-    return _("waits for its turn") if held_by is None else str(HOLD_TEXTS[held_by])
+    if held_by is not None:
+        return str(HOLD_TEXTS[held_by])
+    return _("its bulk tasks wait for the others") if only_bulk else _("waits for its turn")
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,12 @@ class UserRow:
     @property
     def held_back(self) -> int:
         return self.stats.sizes.ready - self.stats.waiting
+
+    @property
+    def lanes_text(self) -> str:
+        """The numbers of its ready tasks that are urgent and bulk, in words; empty if there are none."""
+        counts = {lane: self.stats.sizes.by_priority.get(lane.upper(), 0) for lane in ("urgent", "bulk")}
+        return ", ".join(f"{number(count)} {word(lane)}" for lane, count in counts.items() if count)
 
     @property
     def wait(self) -> Percentiles | None:
@@ -239,7 +248,8 @@ class UserRow:
             return _("more than its share: others left it")
         if self.received >= BEHIND * fair:
             return _("has its share")
-        return _("less than its share") if self.is_late else wait_text(None)
+        only_bulk = stats.sizes.by_priority.get("BULK", 0) == stats.sizes.ready
+        return _("less than its share") if self.is_late else wait_text(None, only_bulk=only_bulk)
 
 
 def count_unstarted(stats: UserStats) -> int:

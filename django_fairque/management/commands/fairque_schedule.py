@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import FairQueueError, short
+from django_fairque.engine.model.lanes import LANES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.declarations import display_version
 from django_fairque.engine.schedules.due_times import find_zone
@@ -43,6 +44,7 @@ class Command(QueueCommand):
         add("--timezone", help="the zone of --cron (default: the project's TIME_ZONE)")
         add("--user", help="the user that each run is for")
         add("--priority", choices=[priority.name for priority in Priority], help="of each run (default: the task's)")
+        add("--lane", choices=LANES, help="of each run (default: the task's)")
         add("--args", dest="task_args", default="[]", metavar="JSON", help="a list of arguments")
         add("--kwargs", dest="task_kwargs", default="{}", metavar="JSON", help="an object of arguments")
         missed = "what becomes of run times that were missed (default: %(default)s)"
@@ -95,7 +97,10 @@ class Command(QueueCommand):
         args, kwargs = _json(options["task_args"], list), _json(options["task_kwargs"], dict)
         schedule = self.queue.schedules.add(
             options["name"],
-            task=make_step(options["task"], args, kwargs, self.queue.name, options["user"], options["priority"]),
+            task=make_step(
+                *(options["task"], args, kwargs, self.queue.name),
+                *(options["user"], options["priority"], options["lane"]),
+            ),
             cron=options["cron"],
             every=options["every"],
             timezone=options["timezone"] or timezone.get_default_timezone_name(),

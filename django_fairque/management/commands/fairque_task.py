@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.lanes import class_name, class_of
 from django_fairque.engine.model.records import TaskState
 from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.management.listing import Column, Listing
@@ -67,7 +68,8 @@ class Command(QueueCommand):
             ("state", task.state.value),
             ("user", task.user_id),
             ("name", task.name or "-"),
-            ("priority", task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")),
+            ("lane", task.lane if task.lane != "normal" else ""),
+            ("priority", _describe_priority(task)),
             ("created", when(task.created_at)),
             ("due", task.execute_after and when(task.execute_after)),
             ("SLA", task.sla_deadline and f"to start by {when(task.sla_deadline)}"),
@@ -137,11 +139,19 @@ def _describe_tasks(what: str, ids: tuple[str, ...], count: int, nodes: dict[str
         yield f"  and {count - DEPENDENTS_SHOWN:,} more"
 
 
+def _describe_priority(task: Task) -> str:
+    """Return the priority, empty for an urgent or bulk task."""
+    if task.lane != "normal":
+        return ""
+    return task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")
+
+
 def _fields(task: Task) -> dict[str, Any]:
     return {
         "task": task.task_id,
         "state": task.state.value,
         "priority": task.priority.name,
+        "lane": task.lane,
         "created": task.created_at,
         "due": task.execute_after,
         "started": task.started_at,
@@ -163,7 +173,11 @@ TASK_LIST: Listing[Task] = Listing(
     [
         Column("task", lambda task: task.task_id, lambda task: task.task_id),
         Column("state", lambda task: task.state.value, lambda task: task.state.value),
-        Column("priority", lambda task: task.priority.name, lambda task: task.priority),
+        Column(
+            "priority",
+            lambda task: class_name(task.lane, task.priority),
+            lambda task: class_of(task.lane, task.priority),
+        ),
         Column("created", lambda task: when(task.created_at), lambda task: task.created_at),
         Column("user", lambda task: task.user_id, lambda task: task.user_id),
         Column("name", lambda task: task.name or "-", lambda task: task.name),

@@ -46,7 +46,10 @@ class Command(BaseCommand):
             metavar="N",
             type=at_least(0),
             default=0,
-            help=f"let one more user, {NOISY!r}, send N tasks before all others",
+            help=(
+                f"let one more user, {NOISY!r}, send N tasks before all others, a nightly job send a bulk task for each of "
+                "N / 10 customers, and each user send an urgent mail"
+            ),
         )
         parser.add_argument(
             "--pipeline",

@@ -1,0 +1,96 @@
+"""The pages show urgent and bulk tasks, in every state."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_fairque.engine.model.lanes import Lane
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.task import Task
+from tests.admin.page_reader import content_of, page_url, read, words_of
+from tests.fixture_types import Client, FairQueue
+from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
+from tests.leases import pop
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def tasks(queue: FairQueue) -> dict[str, Lane]:
+    """Tasks of both lanes in every state: the lane of each task by id."""
+    found = push_in_all_states(queue)
+    queue.heartbeat("w", {}, ttl=900)
+    return found
+
+
+def words(client: Client, page: str, *args: str, **query: str) -> str:
+    return words_of(content_of(read(client, page_url(page, *args, **query))))
+
+
+@pytest.mark.parametrize("state", [*(state.value for state in TaskState), "all"])
+def test_the_list_of_tasks_names_their_lanes(admin_client: Client, tasks: dict[str, Lane], state: str) -> None:
+    shown = words(admin_client, "tasks", state=state)
+    for task_id, lane in tasks.items():
+        if task_id.endswith(state):
+            assert task_id in shown
+            assert f" {lane} " in shown.partition(task_id)[2]
+    assert " NORMAL " not in shown
+
+
+def test_the_page_of_a_task_names_its_lane(admin_client: Client, tasks: dict[str, Lane]) -> None:
+    for task_id, lane in tasks.items():
+        shown = words(admin_client, "task", task_id)
+        assert f" Lane {lane} " in shown
+        assert "Priority" not in shown
+
+
+@pytest.mark.parametrize(
+    "page", ["overview", "live", "queues", "users", "organizations", "dead_letters", "runs", "workers", "task_names"]
+)
+def test_other_pages_can_be_read(admin_client: Client, tasks: dict[str, Lane], page: str) -> None:
+    assert words(admin_client, page)
+
+
+def test_the_overview_and_the_live_page_count_by_lane(admin_client: Client, tasks: dict[str, Lane]) -> None:
+    for page in ("overview", "live"):
+        table = words(admin_client, page).partition("Lane Ready Running Started, ever Wait p50 p95 p99 ")[2]
+        assert table.startswith("urgent 2 1 3 about 950 ms about 950 ms about 950 ms normal 0 0 0 – – – bulk 2 1 3 "), (
+            page
+        )
+    overview = words(admin_client, "overview")
+    assert "Priority Ready p50 p95 p99 URGENT 2 about 950 ms about 950 ms about 950 ms CRITICAL 0 – – –" in overview
+    assert "URGENT 2, BULK 2" in words(admin_client, "queues")
+
+
+def test_pages_of_a_queue_without_lanes_do_not_mention_them(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, 1))
+    for page in ("overview", "live", "users"):
+        shown = words(admin_client, page)
+        assert "Lane" not in shown
+        assert "urgent" not in shown
+
+
+def test_the_pages_of_users_count_their_urgent_and_bulk_tasks(admin_client: Client, tasks: dict[str, Lane]) -> None:
+    shown = words(admin_client, "users")
+    for lane in OTHER_LANES:
+        assert f" 2 2 {lane} " in shown
+        assert f"ready 2 2 {lane} " in words(admin_client, "users", user=USERS[lane])
+    assert "No user waits longer than expected" not in shown, "the urgent tasks have waited for long"
+
+
+def test_bulk_tasks_that_wait_for_others_are_no_long_waits(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() - 3600
+    queue.heartbeat("w", {}, ttl=900)
+    queue.push_batch([Task.create("nightly", 3, n, lane="bulk") for n in range(40)], now=now)
+    pop(queue, "w", lease=9000, now=now)
+    queue.push(Task.create("ann", 3, 1))
+    shown = words(admin_client, "users")
+    assert shown.count("No user waits longer than expected") == 1
+    assert "its bulk tasks wait for the others" in shown
+    overview = words(admin_client, "overview")
+    assert "Oldest wait 0 s" in overview or "ms Users with work" in overview
+    assert "Users with most tasks ready User Ready Bar nightly 39 ann 1" in overview
+    assert "nightly" not in overview.partition("Users who have waited longest")[2]
+    assert "its bulk tasks wait for the others" in words(admin_client, "live")

@@ -1,0 +1,77 @@
+"""The commands show urgent and bulk tasks, in every state."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from django_fairque.engine.model.lanes import Lane
+from django_fairque.engine.model.task import Task
+from tests.fixture_types import FairQueue
+from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
+
+from .conftest import Run
+
+
+@pytest.fixture
+def tasks(queue: FairQueue) -> dict[str, Lane]:
+    """Tasks of both lanes in every state: the lane of each task by id."""
+    return push_in_all_states(queue)
+
+
+def test_tasks_are_listed_with_their_lanes(run: Run, tasks: dict[str, Lane]) -> None:
+    text = run("fairque_task", "list")
+    rows = [json.loads(line) for line in run("fairque_task", "list", "--json").splitlines()]
+    lanes = {row["task"]: row["lane"] for row in rows}
+    for task_id, lane in tasks.items():
+        assert re.search(rf"^{task_id} +\w+ +{lane.upper()} ", text, re.MULTILINE)
+        assert lanes[task_id] == lane
+
+
+def test_a_task_is_shown_with_its_lane(run: Run, tasks: dict[str, Lane]) -> None:
+    for task_id, lane in tasks.items():
+        shown = run("fairque_task", "show", task_id)
+        assert f"\nlane      {lane}\n" in shown
+        assert "\npriority" not in shown
+    assert "why       It is a bulk task: it waits until no urgent or normal task" in run(
+        "fairque_task", "show", "bulk queued"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("fairque_task", "run", f"{lane} run") for lane in OTHER_LANES),
+        *(("fairque_stats", "--user", user) for user in USERS.values()),
+        ("fairque_stats", "--top", "5"),
+        ("fairque_stats", "--names"),
+        ("fairque_user", "list"),
+        ("fairque_dlq", "list"),
+        ("fairque_dlq", "groups"),
+        ("fairque_check",),
+    ],
+    ids=" ".join,
+)
+def test_other_commands_work(run: Run, tasks: dict[str, Lane], words: tuple[str, ...]) -> None:
+    assert run(*words)
+
+
+def test_the_figures_of_a_queue_are_shown_by_lane(run: Run, tasks: dict[str, Lane], queue: FairQueue) -> None:
+    text = run("fairque_stats")
+    assert re.search(r"^lane +ready +running +started +wait p50 +p95 +p99$", text, re.MULTILINE)
+    assert re.search(r"^urgent +2 +1 +3 +\S+ m?s ", text, re.MULTILINE)
+    assert re.search(r"^bulk +2 +1 +3 +\S+ m?s ", text, re.MULTILINE)
+    lanes = json.loads(run("fairque_stats", "--json"))["lanes"]
+    assert {lane: (figures["ready"], figures["running"], figures["started"]) for lane, figures in lanes.items()} == {
+        "urgent": (2, 1, 3),
+        "normal": (0, 0, 0),
+        "bulk": (2, 1, 3),
+    }
+    queue.purge()
+
+
+def test_lanes_are_not_shown_for_a_queue_without_them(run: Run, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, 1))
+    assert "lane" not in run("fairque_stats")
