@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.lab.benchmarks.nightly import OURS_NORMAL, WAIT_P99
 from tests.lab.benchmarks.peers import OURS, WORKER_CPU, rate_of
 from tests.lab.benchmarks.peers.systems import PEERS
 from tests.lab.benchmarks.work import KINDS, OVER_THE_BEST
-from tests.tools.figures import PAGES, files, peers_block, results, with_figures, work_block
+from tests.tools.figures import PAGES, files, nightly_block, peers_block, results, with_figures, work_block
 
 
 @pytest.fixture
@@ -83,4 +84,18 @@ def test_tasks_that_do_something_have_a_row_for_each_kind() -> None:
         assert float(cells[2].replace(",", "")) == pytest.approx(ours, rel=0.01)
         assert cells[-1] == f"{ratio:.3f} ×"
     assert f"load {found['load']:.1f} before" in lines[0]
-    assert set(PAGES) == {"peers", "work"}
+    assert set(PAGES) == {"peers", "work", "nightly"}
+
+
+def test_the_nightly_job_has_a_row_for_each_measured_queue() -> None:
+    found = results("nightly")
+    figures = {figure["name"]: figure["median"] for figure in found["parts"]["nightly"]}
+    table = [
+        [cell.strip() for cell in row.split("|")] for row in nightly_block(found).splitlines() if row.startswith("|")
+    ]
+    names = [OURS, OURS_NORMAL, *(name for name, facts in found["details"]["nightly"].items() if "version" in facts)]
+    assert len(table) == len(names) + 2
+    for name, row in zip([OURS, OURS_NORMAL], table[2:4], strict=True):
+        shown, unit = row[4].split()
+        assert float(shown.replace(",", "")) == pytest.approx(figures[f"{name}, {WAIT_P99}"], rel=0.01)
+        assert unit == "ms"

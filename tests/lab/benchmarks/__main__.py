@@ -1,7 +1,7 @@
 """One command for all figures.
 
 ``python -m tests.lab.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
-[--against COMMIT] [engine pushing database worker work noisy peers kills poison starting imports features
+[--against COMMIT] [engine pushing database worker work noisy nightly peers kills poison starting imports features
 admin shards]``."""
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from . import (
     features,
     imports,
     kills,
+    nightly,
     noisy,
     peers,
     poison,
@@ -50,6 +51,7 @@ PARTS = {
     "worker": worker,
     "work": work,
     "noisy": noisy,
+    "nightly": nightly,
     "peers": peers,
     "kills": kills,
     "poison": poison,
@@ -105,7 +107,9 @@ def main() -> None:
     for name in options.parts or PARTS:
         table = Table(name)
         of_peers = {"only": options.peer, "rounds": options.rounds}
-        more = {"admin": {"scale": options.scale}, "peers": of_peers, "work": of_peers}.get(name, {})
+        more = {"admin": {"scale": options.scale}, "nightly": of_peers, "peers": of_peers, "work": of_peers}.get(
+            name, {}
+        )
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
         figures[name] = [figure.to_json() for figure in table.figures]

@@ -59,6 +59,28 @@ def test_a_computing_task_takes_processor_time(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables}, check=True)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "n0 n1 n2"),
+        (("normal", "1", "3"), "n1 n2"),
+        (("urgent", "0", "1"), "u0"),
+        (("stamp",), "s s s"),
+    ],
+)
+def test_the_arguments_of_a_peer_s_module_name_the_tasks_that_it_sends(
+    arguments: tuple[str, ...], expected: str
+) -> None:
+    program = (
+        "import counting\n"
+        "counting.send(*(lambda payload, kind=kind: print(kind + str(payload)[7:8] * (kind != 's')) for kind in 'nsu'))\n"
+    )
+    variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "3"}
+    command = [sys.executable, "-c", program, *arguments]
+    printed = subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True, text=True)
+    assert printed.stdout.split() == expected.split()
+
+
 def test_a_rate_is_measured_in_the_middle_of_a_run() -> None:
     """Four slots; each task takes a second, and the first ones end ten seconds late."""
     ends = [10.0 + number // 4 for number in range(40)]

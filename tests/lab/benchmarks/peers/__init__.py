@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from tests.lab.benchmarks.peers.systems import System
+    from tests.lab.benchmarks.peers.systems import System, Urgent
     from tests.lab.benchmarks.table import Table
 
 HERE = Path(__file__).parent
@@ -102,7 +102,18 @@ class Measured:
 class Peer:
     """One peer on this server; ``tasks`` are sent to it."""
 
-    def __init__(self, name: str, server: Server, tasks: int, url: str = "", *, work: str = "", slots: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        server: Server,
+        tasks: int,
+        url: str = "",
+        *,
+        work: str = "",
+        slots: int = 0,
+        urgent: Urgent | None = None,
+        held: int = 0,
+    ) -> None:
         self._name, self._system, self._tasks, self._server = name, PEERS[name], tasks, server
         if self._system.needs_database and "PGHOST" not in os.environ:
             raise PeerError("needs PostgreSQL: start the benchmarks with python -m tests.tools.postgres")
@@ -122,8 +133,18 @@ class Peer:
             "BENCH_RUNS": str(self._runs),
             "BENCH_SLOTS": str(self._slots),
             "BENCH_WORK": work,
+            "BENCH_HELD": str(held),
         }
+        self._command = self._system.command
+        if urgent:
+            self._variables["BENCH_URGENT"] = "1"
+            self._command += urgent.arguments
         self._result.unlink(missing_ok=True)
+
+    @property
+    def runs(self) -> Runs:
+        """The times and runs of its tasks."""
+        return Runs(str(self._runs), self._tasks)
 
     def versions(self) -> dict[str, str]:
         """The versions of the peer and of the Python that runs it."""
@@ -138,9 +159,9 @@ class Peer:
         Raises:
             PeerError: not each task ran exactly once.
         """
-        self._send()
-        runs = Runs(str(self._runs), self._tasks)
-        with self._workers(processes) as pids:
+        self.send()
+        runs = self.runs
+        with self.workers(processes) as pids:
             self._wait_until_at_most(runs, self._tasks * (1 - NOT_MEASURED))
             left, started = runs.counts.count(0), time.perf_counter()
             workers, servers = cpu_seconds(pids), cpu_seconds([self._server.pid])
@@ -157,9 +178,9 @@ class Peer:
         Raises:
             PeerError: not each task ran exactly once.
         """
-        self._send()
-        runs = Runs(str(self._runs), self._tasks)
-        with self._workers(1):
+        self.send()
+        runs = self.runs
+        with self.workers(1):
             self._wait_until_at_most(runs, 0)
             time.sleep(SETTLING_SECONDS)
         self._check_each_ran_once(runs)
@@ -179,16 +200,17 @@ class Peer:
         """Milliseconds from before a task is sent to its start, each to an idle worker."""
         if self._system.needs_database:
             self._empty_database()
-        with self._workers(1, "--burst"):
+        with self.workers(1, "--burst"):
             time.sleep(3)  # for its start, which would count as a wait of the first tasks
-            self._send("stamp", empty=False)
+            self.send("stamp", empty=False)
             waits = self._answer()
         return [wait * 1000 for wait in waits[len(waits) // 10 :]]
 
-    def _send(self, *how: str, empty: bool = True) -> None:
+    def send(self, *arguments: str, empty: bool = True) -> None:
+        """Send all tasks, or those that these arguments name (`counting.send`); ``empty`` empties its database before."""
         if self._system.needs_database and empty:
             self._empty_database()
-        self._python("-m", self._system.module, *how)
+        self._python("-m", self._system.module, *arguments)
 
     def _empty_database(self) -> None:
         self._python(*DJANGO, "migrate", "--verbosity", "0")
@@ -210,15 +232,15 @@ class Peer:
         return json.loads(self._result.read_text())
 
     @contextmanager
-    def _workers(self, number: int, *without: str) -> Iterator[list[int]]:
-        """Start this ``number`` of workers; yields the ids of the processes."""
+    def workers(self, number: int, *without: str) -> Iterator[list[int]]:
+        """Start this ``number`` of workers without these arguments; yields the ids of the processes."""
         with ExitStack() as stack:
             yield [stack.enter_context(self._worker(index, without)) for index in range(number)]
 
     @contextmanager
     def _worker(self, number: int, without: Sequence[str]) -> Iterator[int]:
         given = {"url": self._url, "number": number, "slots": self._slots}
-        words = [word.format(**given) for word in self._system.command]
+        words = [word.format(**given) for word in self._command]
         command = [str(self._folder / words[0]), *(word for word in words[1:] if word not in without)]
         with (ENVIRONMENTS / f"{self._name}.{number}.log").open("wb") as log:
             process = subprocess.Popen(command, env=self._variables, cwd=HERE, stdout=log, stderr=log)

@@ -20,10 +20,16 @@ SLOTS = int(os.environ.get("BENCH_SLOTS", "1"))
 """The number of tasks that the worker runs at the same time."""
 WORK, _, AMOUNT = os.environ.get("BENCH_WORK", "").partition(" ")
 """The work of a task: nothing, ``sleep`` or ``compute`` with a number of seconds, or ``database``."""
+URGENT = "BENCH_URGENT" in os.environ
+"""Some tasks are urgent: the queue is configured as its documentation recommends for this."""
+HELD = int(os.environ.get("BENCH_HELD", "0"))
+"""The number of first tasks that wait until all of them have started, because processes don't start at the same time."""
 APART = 0.05
+MAILS_APART = 0.2
+MOST_SECONDS_TO_START = 60
 MOST_RUNS = 255
-BYTES_A_TASK = 9
-"""Eight for when it has ended, one for how often it has run."""
+BYTES_A_TASK = 25
+"""Eight each for when it was sent, has started and has ended, one for how often it has run."""
 
 
 def payload_of(number: int) -> str:
@@ -39,7 +45,13 @@ _waits: list[float] = []
 
 
 class Runs:
-    """A file that counts the runs of each task in one byte; if tasks do work, it also has the end of each task."""
+    """A file that counts the runs of each task in one byte; if tasks do work, it also has the start and end of each task.
+
+    Attributes:
+        sent: when each mail was sent (`time.monotonic`, which is the same for all processes of a machine); 0 if it was not.
+        started: when each task has started.
+        ended: when each task has ended.
+    """
 
     @staticmethod
     def create(path: Path, tasks: int) -> None:
@@ -49,12 +61,19 @@ class Runs:
     def __init__(self, path: str, tasks: int) -> None:
         with Path(path).open("r+b") as file:
             self._map = memoryview(mmap.mmap(file.fileno(), 0))
-        self._ends, self._runs = self._map[: 8 * tasks].cast("d"), self._map[8 * tasks : BYTES_A_TASK * tasks]
+        columns = [self._map[8 * tasks * index : 8 * tasks * (index + 1)].cast("d") for index in range(3)]
+        self.sent, self.started, self.ended = columns
+        self._runs = self._map[24 * tasks : BYTES_A_TASK * tasks]
+
+    def start(self, number: int) -> None:
+        """This task starts."""
+        if WORK:
+            self.started[number] = time.monotonic()
 
     def add(self, number: int) -> None:
         """This task has run."""
         if WORK:
-            self._ends[number] = time.monotonic()
+            self.ended[number] = time.monotonic()
         self._runs[number] = min(MOST_RUNS, self._runs[number] + 1)
 
     @property
@@ -64,8 +83,8 @@ class Runs:
 
     @property
     def ends(self) -> list[float]:
-        """When each task has ended, in order (`time.monotonic`, which is the same for all processes of a machine)."""
-        return sorted(self._ends)
+        """When each task has ended, in order."""
+        return sorted(self.ended)
 
 
 _runs = Runs(os.environ["BENCH_RUNS"], TASKS) if "BENCH_RUNS" in os.environ else None
@@ -73,6 +92,7 @@ _runs = Runs(os.environ["BENCH_RUNS"], TASKS) if "BENCH_RUNS" in os.environ else
 
 def count(payload: str) -> None:
     """A task that runs in a thread: do its work, and count it."""
+    _start(payload)
     if WORK == "sleep":
         time.sleep(float(AMOUNT))
     elif WORK:
@@ -82,6 +102,7 @@ def count(payload: str) -> None:
 
 async def acount(payload: str) -> None:
     """A task that runs as a coroutine: as `count`, but neither waiting nor the database blocks the event loop."""
+    _start(payload)
     if WORK == "sleep":
         await asyncio.sleep(float(AMOUNT))
     elif WORK == "database":
@@ -89,6 +110,14 @@ async def acount(payload: str) -> None:
     elif WORK:
         _block()
     _add(payload)
+
+
+def _start(payload: str) -> None:
+    if _runs:
+        number = int(payload[:8])
+        _runs.start(number)
+        while number < HELD and not all(_runs.started[:HELD]):
+            time.sleep(0.001)
 
 
 def _add(payload: str) -> None:
@@ -132,14 +161,43 @@ def is_stamped() -> bool:
     return "stamp" in sys.argv
 
 
-def send(one: Any, stamped: Any) -> None:
-    """All tasks, one call after the other; or, with ``stamp`` in the command, one each 50 ms with the time when it was sent."""
-    for payload in PAYLOADS:
-        if is_stamped():
+def send(one: Any, stamped: Any, urgent: Any = None) -> None:
+    """Send all tasks, one call after the other, or those that the command's arguments name.
+
+    ``stamp``: one each 50 ms with the time when it was sent. ``normal 0 9`` and ``urgent 0 9``: the tasks from number 0 to 8.
+    ``mails 9 8``: `send_mails` from number 9 on, as soon as 8 other tasks have started.
+    """
+    kind, *words = sys.argv[1:] or ["normal"]
+    first, second = map(int, words or (0, TASKS))
+    if kind == "mails" and _runs:
+        send_mails(urgent, _runs, first, second)
+        return
+    for payload in PAYLOADS[first:second]:
+        if kind == "stamp":
             time.sleep(APART)
             stamped(time.time())
         else:
-            one(payload)
+            (urgent if kind == "urgent" else one)(payload)
+
+
+def send_mails(urgent: Any, runs: Runs, first: int, slots: int) -> None:
+    """Send an urgent task each 200 ms, as soon as the other tasks occupy all slots and until they have ended.
+
+    Args:
+        urgent: called with the payload of each urgent task.
+        runs: has the times and runs of all tasks.
+        first: the number of the first urgent task. Lower numbers are the other tasks.
+        slots: number of tasks that run at the same time.
+    """
+    latest = time.monotonic() + MOST_SECONDS_TO_START
+    while not all(runs.started[:slots]) and time.monotonic() < latest:
+        time.sleep(0.01)
+    for number in range(first, len(runs.sent)):
+        if 0 not in runs.counts[:first]:
+            return
+        runs.sent[number] = time.monotonic()
+        urgent(payload_of(number))
+        time.sleep(MAILS_APART)
 
 
 async def asend(one: Any, stamped: Any) -> None:

@@ -32,4 +32,8 @@ else:
 if __name__ == "__main__":
     import peer_django
 
-    send(peer_django.noop.enqueue, peer_django.stamped.enqueue)
+    send(
+        peer_django.noop.enqueue,
+        peer_django.stamped.enqueue,
+        lambda payload: peer_django.noop.using(priority=100).enqueue(payload),
+    )

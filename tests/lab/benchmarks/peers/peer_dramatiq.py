@@ -6,8 +6,14 @@ broker = RedisBroker(url=URL)
 dramatiq.set_broker(broker)
 
 
-@dramatiq.actor(actor_name="noop")
+@dramatiq.actor(actor_name="noop", priority=10)
 def noop(payload):
+    count(payload)
+
+
+# A separate queue, because priorities only order the messages that the worker has already fetched.
+@dramatiq.actor(actor_name="urgent", priority=0, queue_name="urgent")
+def urgent(payload):
     count(payload)
 
 
@@ -17,4 +23,4 @@ def stamped(sent):
 
 
 if __name__ == "__main__":
-    send(noop.send, stamped.send)
+    send(noop.send, stamped.send, urgent.send)

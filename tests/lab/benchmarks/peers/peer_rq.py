@@ -1,6 +1,6 @@
 import sys
 
-from counting import PAYLOADS, URL, count, is_stamped, send, stamp
+from counting import PAYLOADS, URL, count, send, stamp
 
 
 def noop(payload):
@@ -16,8 +16,13 @@ if __name__ == "__main__":
     from redis import Redis
     from rq import Queue
 
-    queue = Queue(connection=Redis.from_url(URL))
-    if is_stamped():
-        send(None, lambda sent: queue.enqueue(peer_rq.stamped, sent, result_ttl=0))
+    connection = Redis.from_url(URL)
+    queue, urgent = Queue(connection=connection), Queue("urgent", connection=connection)
+    if sys.argv[1:]:
+        send(
+            lambda payload: queue.enqueue(peer_rq.noop, payload, result_ttl=0),
+            lambda sent: queue.enqueue(peer_rq.stamped, sent, result_ttl=0),
+            lambda payload: urgent.enqueue(peer_rq.noop, payload, result_ttl=0),
+        )
         sys.exit()
     queue.enqueue_many([Queue.prepare_data(peer_rq.noop, (payload,), result_ttl=0) for payload in PAYLOADS])

@@ -8,6 +8,21 @@ DJANGO = ("-m", "django")
 
 
 @dataclass(frozen=True)
+class Urgent:
+    """Describes how a peer runs urgent tasks before the others, as its documentation recommends.
+
+    Attributes:
+        configuration: in words for the table.
+        page: the page of its documentation.
+        arguments: further arguments of the worker's command.
+    """
+
+    configuration: str
+    page: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class System:
     """Describes the installation and the start of a peer.
 
@@ -21,6 +36,7 @@ class System:
         coroutines: it runs tasks as coroutines; if not, in threads.
         python: the oldest version that the peer supports.
         needs_database: it stores tasks in PostgreSQL instead of Redis or Valkey.
+        urgent: its configuration for urgent tasks; None if it has no figures with urgent tasks.
     """
 
     packages: tuple[str, ...]
@@ -31,6 +47,7 @@ class System:
     coroutines: bool = False
     python: tuple[int, int] = (3, 10)
     needs_database: bool = False
+    urgent: Urgent | None = None
 
     @property
     def runs_in(self) -> str:
@@ -46,6 +63,7 @@ def django_system(
     slots: int = 8,
     coroutines: bool = False,
     needs_database: bool = False,
+    urgent: Urgent | None = None,
 ) -> System:
     """A backend of ``django.tasks``, which all run the same tasks."""
     return System(
@@ -57,6 +75,7 @@ def django_system(
         coroutines=coroutines,
         python=(3, 12),
         needs_database=needs_database,
+        urgent=urgent,
     )
 
 
@@ -67,6 +86,7 @@ PEERS = {
         2_000,
         "peer_rq",
         slots=1,
+        urgent=Urgent("first of two queues", "https://python-rq.org/docs/workers/", ("urgent", "default")),
     ),
     "celery": System(
         ("celery[redis]",),
@@ -87,18 +107,25 @@ PEERS = {
         ),
         3_000,
         "peer_celery",
+        urgent=Urgent(
+            "priority, prefetch multiplier 1",
+            "https://docs.celeryq.dev/en/stable/userguide/routing.html",
+            ("--prefetch-multiplier", "1"),  # with --disable-prefetch it runs 9 tasks a second
+        ),
     ),
     "huey": System(
         ("huey", "redis"),
         ("huey_consumer", "peer_huey.huey", "-k", "thread", "-w", "{slots}", "-q", "-n"),
         10_000,
         "peer_huey",
+        urgent=Urgent("priority", "https://huey.readthedocs.io/en/latest/guide.html"),
     ),
     "dramatiq": System(
         ("dramatiq[redis]",),
         ("dramatiq", "peer_dramatiq", "--processes", "1", "--threads", "{slots}"),
         10_000,
         "peer_dramatiq",
+        urgent=Urgent("priority and a second queue", "https://dramatiq.io/guide.html#prioritizing-messages"),
     ),
     "taskiq": System(
         ("taskiq", "taskiq-redis"),
@@ -131,7 +158,18 @@ PEERS = {
         "django-tasks-redis", ("run_redis_tasks", "--continuous"), tasks=1_000, slots=1
     ),
     "django-vtasks": django_system("django-vtasks[valkey]", ("runworker",), slots=100, coroutines=True),
-    "django-tasks-db": django_system("django-tasks-db", ("db_worker",), slots=1, needs_database=True),
-    "dj-queue": django_system("dj-queue[postgres]", ("dj_queue",), needs_database=True),
+    "django-tasks-db": django_system(
+        "django-tasks-db",
+        ("db_worker",),
+        slots=1,
+        needs_database=True,
+        urgent=Urgent("priority", "https://docs.djangoproject.com/en/6.0/ref/tasks/"),
+    ),
+    "dj-queue": django_system(
+        "dj-queue[postgres]",
+        ("dj_queue",),
+        needs_database=True,
+        urgent=Urgent("priority", "https://pypi.org/project/dj-queue/"),
+    ),
     "steady-queue": django_system("steady-queue", ("steady_queue",), needs_database=True),
 }
