@@ -42,7 +42,7 @@ for _, task in ipairs(tasks) do
     records.add(task.owner, 'bytes', task.size)
   end
   if queues.lane_of(task.priority) ~= 'normal' then
-    task.priority = 3 -- it has failed, so it must not start before the tasks of others again
+    task.priority = 3 -- a task that has failed must not start before others again
     redis.call('HSET', task.key, 'priority', 3)
   end
   moves.to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)

@@ -25,7 +25,7 @@ local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
   if limit == 0 or #turns.taken >= limit or last and last.is_held_back or turns.has_closed_lane() then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
-    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- of another lane
+    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- someone in another lane
     if place ~= '' and tonumber(place) < 0 then
       local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end

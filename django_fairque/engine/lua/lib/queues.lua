@@ -32,7 +32,7 @@ end
 
 function queues.add_ready(user, priority, amount)
   records.add(user, READY[priority], amount)
-  if not LANES[priority] then user.ready = user.ready + amount end -- those of lane normal
+  if not LANES[priority] then user.ready = user.ready + amount end -- `ready` counts lane normal
   counters.count('depth:' .. priority, amount)
 end
 

@@ -169,7 +169,7 @@ PEERS = {
         "dj-queue[postgres]",
         ("dj_queue",),
         needs_database=True,
-        urgent=Urgent("priority", "https://pypi.org/project/dj-queue/"),
+        urgent=Urgent("priority", "https://docs.djangoproject.com/en/6.0/ref/tasks/"),
     ),
     "steady-queue": django_system("steady-queue", ("steady_queue",), needs_database=True),
 }
