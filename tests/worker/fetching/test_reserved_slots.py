@@ -145,7 +145,7 @@ def test_urgent_tasks_begin_before_the_tasks_that_a_process_has_fetched(workers:
         overtaken += sum(leased[other] < leased[task_id] for other in order[place[task_id] + 1 :])
         behind += sum(leased[other] >= leased[task_id] for other in order[: place[task_id]] if other not in urgent)
     assert overtaken > 0, "no task had been fetched ahead"
-    assert behind == 0
+    assert behind <= 2, "two fetches may be in progress, and their replies may change places"
 
 
 @pytest.mark.parametrize("shards", [1, 4])
