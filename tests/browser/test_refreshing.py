@@ -174,9 +174,9 @@ def test_a_page_without_refreshing_says_that_it_is_not_live(page: Page, queue: F
 def test_an_expired_session_is_shown_after_two_failures(overview: Page, watch: Watch) -> None:
     live = overview.locator("#fq-live")
     overview.context.clear_cookies()
-    overview.clock.fast_forward(PERIOD)
+    refresh(overview)
     expect(live).to_have_attribute("data-state", "live")
-    overview.clock.fast_forward(PERIOD)
+    refresh(overview)
     expect(live).to_contain_text("Not live: log in again; updated")
     expect(live).to_have_class(re.compile("fq-live-broken"))
     live.get_by_role("button", name="Reload").click()
