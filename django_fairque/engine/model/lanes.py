@@ -56,7 +56,7 @@ def check_lane_and_priority(lane: str, priority: Priority) -> None:
 
 def class_of(lane: str, priority: int) -> int:
     """Return the number of a task's class for the server."""
-    return _CLASSES.get(lane, priority)
+    return _CLASSES.get(lane, int(priority))  # before Python 3.11 the text of a `Priority` is its name
 
 
 def class_name(lane: str, priority: Priority) -> str:
