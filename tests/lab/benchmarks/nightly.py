@@ -46,7 +46,7 @@ URGENT_CUSTOMER_TASKS, OTHERS_TASKS, OTHERS = 1_200, 750, 3
 NOT_COUNTED = 900
 """The urgent customer's first tasks: with 8 slots and three others it has used the 10 s that it may borrow after about 750."""
 PATIENCE_SECONDS = 60
-LIMIT_SECONDS = 270
+LIMIT_SECONDS = 1_200
 """A further round begins only if it would end within this time."""
 OURS_NORMAL = f"{OURS}, all in lane normal"
 WAIT_P50, WAIT_P99 = "wait of mails, p50", "wait of mails, p99"
