@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from django.contrib.admin.models import LogEntry
 
-from django_fairque.engine.model.lanes import Lane
+from django_fairque.engine.model.lanes import LANES, Lane
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
-from tests.admin.page_reader import content_of, page_url, read, words_of
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import content_of, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue
 from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
 from tests.leases import pop
@@ -94,3 +96,61 @@ def test_bulk_tasks_that_wait_for_others_are_no_long_waits(admin_client: Client,
     assert "Users with most tasks ready User Ready Bar nightly 39 ann 1" in overview
     assert "nightly" not in overview.partition("Users who have waited longest")[2]
     assert "its bulk tasks wait for the others" in words(admin_client, "live")
+
+
+FIELD = '<select name="lane"><option value="urgent">urgent</option><option value="normal" selected>normal</option>'
+
+
+@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("action", ["requeue", "requeue_edited"])
+def test_a_dead_letter_is_requeued_in_the_chosen_lane(
+    admin_client: Client, queue: FairQueue, action: str, lane: Lane
+) -> None:
+    entry = bury(queue)
+    url = page_url("dead_letter", entry)
+    assert FIELD in read(admin_client, url)
+    assert FIELD in post(admin_client, url, action="edit").content.decode()
+    answer = post(admin_client, url, action=action, payload="1", lane=lane).content.decode()
+    assert queue.get_task(entry[:-2]).lane == lane
+    assert (f"requeued (lane: {lane})" in answer or f"payload (lane: {lane})" in answer) == (lane != "normal")
+    assert (f"(lane: {lane})" in LogEntry.objects.order_by("-pk")[0].change_message) == (lane != "normal")
+
+
+def test_a_refused_payload_keeps_the_chosen_lane(admin_client: Client, queue: FairQueue) -> None:
+    url = page_url("dead_letter", bury(queue))
+    answer = admin_client.post(url, {"action": "requeue_edited", "payload": "{", "lane": "bulk"}).content.decode()
+    assert '<option value="bulk" selected>' in answer
+
+
+def test_selected_and_all_dead_letters_are_requeued_in_the_chosen_lane(admin_client: Client, queue: FairQueue) -> None:
+    entries = [bury(queue) for _ in range(3)]
+    url = page_url("dead_letters", show="letters")
+    assert FIELD in read(admin_client, url)
+    assert "1 requeued (lane: bulk)" in words_of(
+        post(admin_client, url, action="requeue", entry=entries[0], lane="bulk").content.decode()
+    )
+    question = post(admin_client, url, action="requeue_all", lane="urgent")
+    assert '<option value="urgent" selected>' in question.content.decode()
+    assert "lane" not in dict(question.context["pairs"]), "the field has it"
+    fields = {**dict(question.context["pairs"]), "confirm": "yes", "action": "requeue_all"}
+    assert "(lane: urgent)" in post(admin_client, url, **fields, lane="urgent").content.decode()
+    assert [queue.get_task(entry[:-2]).lane for entry in entries] == ["bulk", "urgent", "urgent"]
+
+
+def test_a_lane_that_is_unknown_is_refused_on_a_page(admin_client: Client, queue: FairQueue) -> None:
+    answer = post(admin_client, page_url("dead_letter", bury(queue)), action="requeue", lane="fast")
+    assert "lane must be one of urgent, normal, bulk" in messages_of(answer)
+    assert queue.dlq.count() == 1
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_task_is_retried_or_run_again_in_the_chosen_lane(admin_client: Client, queue: FairQueue, lane: Lane) -> None:
+    entry = bury(queue, priority=5)
+    assert FIELD in read(admin_client, page_url("task", entry[:-2]))
+    post(admin_client, page_url("task", entry[:-2]), action="retry", lane=lane)
+    queue.finish(lease := pop(queue))
+    assert lease.lane == lane
+    url = page_url("task", lease.task_id)
+    assert FIELD in post(admin_client, url, action="edit").content.decode()
+    post(admin_client, url, action="run_again", payload="1", lane=lane)
+    assert pop(queue).lane == lane

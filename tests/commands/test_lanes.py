@@ -6,13 +6,14 @@ import json
 import re
 
 import pytest
+from django.core.management import CommandError
 
 from django_fairque.engine.model.lanes import Lane
 from django_fairque.engine.model.task import Task
 from tests.fixture_types import FairQueue
 from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
 
-from .conftest import Run
+from .conftest import Bury, Run
 
 
 @pytest.fixture
@@ -75,3 +76,13 @@ def test_the_figures_of_a_queue_are_shown_by_lane(run: Run, tasks: dict[str, Lan
 def test_lanes_are_not_shown_for_a_queue_without_them(run: Run, queue: FairQueue) -> None:
     queue.push(Task.create("ann", 3, 1))
     assert "lane" not in run("fairque_stats")
+
+
+def test_dead_letters_are_requeued_in_a_lane(run: Run, queue: FairQueue, bury: Bury) -> None:
+    entries = [bury() for _ in range(4)]
+    assert run("fairque_dlq", "requeue", entries[0], "--lane", "urgent") == "1 requeued\n"
+    assert run("fairque_dlq", "requeue", entries[1]) == "1 requeued\n"
+    assert run("fairque_dlq", "requeue", "--all", "--yes", "--lane", "bulk") == "2 requeued\n"
+    assert [queue.get_task(entry[:-2]).lane for entry in entries] == ["urgent", "normal", "bulk", "bulk"]
+    with pytest.raises(CommandError, match="invalid choice: 'fast'"):
+        run("fairque_dlq", "requeue", entries[0], "--lane", "fast")

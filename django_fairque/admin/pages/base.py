@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from urllib.parse import unquote, urlencode
 
 import django
@@ -25,8 +25,10 @@ from django.views import View
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.status_line import read_status
 from django_fairque.engine.model import errors
+from django_fairque.engine.model.lanes import LANES, Lane
 from django_fairque.models import OutboxEntry, Queue
 from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ class Question(Exception):  # noqa: N818 - it is no error
     """The number of objects that are done, and the number of all objects."""
     is_dangerous: bool = False
     """Whether the button is red: work is lost."""
+    chooses_lane: bool = False
+    """Whether the question has a field for the lane of the tasks."""
 
 
 @dataclass(eq=False)
@@ -122,6 +126,8 @@ class AdminPage(View):
     preview_permission: ClassVar[str] = ""
     """The permission to see the effects of a form before it is posted: ``?preview=1``, for the script of the form."""
 
+    lanes: ClassVar[Sequence[Lane]] = LANES
+    """The choices of ``lane_field.html``."""
     refreshes: bool = True
     """Whether the content is renewed every few seconds. Off while an operator fills in a form."""
     model_admin: Any = None
@@ -192,6 +198,17 @@ class AdminPage(View):
     def canceled_by(self) -> str:
         """The entry in the history of a canceled task; it names the operator."""
         return f"canceled by {self.request.user.get_username()}"
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that the form chose; "normal" by default. The engine refuses an unknown one."""
+        return cast("Lane", self.request.POST.get("lane") or "normal")
+
+    def with_lane(self, sentence: str) -> str:
+        """Add the chosen lane to a sentence about tasks that were queued; nothing for lane normal."""
+        if self.lane == "normal":
+            return sentence
+        return _("%(sentence)s (lane: %(lane)s)") % {"sentence": sentence, "lane": word(self.lane)}
 
     def posted_list(self, name: str) -> list[str]:
         """Return the posted values that `in_form` encoded: each once, in their order."""
@@ -271,7 +288,13 @@ class AdminPage(View):
             self._open_queue()
             done = action.method(self)
         except Question as question:
-            own = ("csrfmiddlewaretoken", "action", "confirm", *question.fields)
+            own = (
+                "csrfmiddlewaretoken",
+                "action",
+                "confirm",
+                "lane" if question.chooses_lane else "",
+                *question.fields,
+            )
             pairs = [(name, value) for name, values in request.POST.lists() if name not in own for value in values]
             pairs += question.fields.items()
             facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.get_return_url()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.contrib.admin.utils import quote
@@ -177,7 +177,8 @@ class DeadLettersPage(AdminPage):
 
     @Action("change_deadletter")
     def requeue(self) -> str:
-        return self._act_on_selected(self.queue.dlq.requeue_many, _("%(count)s requeued"))
+        requeue = partial(self.queue.dlq.requeue_many, lane=self.lane)
+        return self.with_lane(self._act_on_selected(requeue, _("%(count)s requeued")))
 
     @Action("delete_deadletter")
     def discard(self) -> str:
@@ -206,7 +207,8 @@ class DeadLettersPage(AdminPage):
     @Action("change_deadletter")
     def requeue_all(self) -> str:
         self._confirm_all(REQUEUE_HOW_MANY, _("They run again with a fresh retry budget."), _("Yes, requeue them"))
-        return self._act_on_all(self.queue.dlq.requeue_all, REQUEUED_OF)
+        requeue = partial(self.queue.dlq.requeue_all, lane=self.lane)
+        return self.with_lane(self._act_on_all(requeue, REQUEUED_OF))
 
     @Action("delete_deadletter")
     def discard_all(self) -> str:
@@ -231,7 +233,8 @@ class DeadLettersPage(AdminPage):
         ]
         title = how_many % {"n": found.count, "count": number(found.count)}
         fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
-        raise Question(text, yes, title, fields, is_dangerous=how_many is DISCARD_HOW_MANY)
+        is_discard = how_many is DISCARD_HOW_MANY
+        raise Question(text, yes, title, fields, is_dangerous=is_discard, chooses_lane=not is_discard)
 
     def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
         """Act on up to `LETTERS_PER_REQUEST` dead letters, then ask whether to go on. Leave out dead letters that are younger
@@ -342,9 +345,9 @@ class DeadLetterPage(PayloadEditor):
 
     @Action("change_deadletter")
     def requeue(self) -> str:
-        self.queue.dlq.requeue(self.key)
+        self.queue.dlq.requeue(self.key, lane=self.lane)
         self.is_gone = True
-        return _("Dead letter %(entry)s requeued") % {"entry": self.key}
+        return self.with_lane(_("Dead letter %(entry)s requeued") % {"entry": self.key})
 
     @Action("change_deadletter")
     def edit(self) -> str:
@@ -358,9 +361,9 @@ class DeadLetterPage(PayloadEditor):
     @Action("change_deadletter")
     def requeue_edited(self) -> str:
         """Requeue it with the posted payload. The engine checks it first; a refused payload stays in the form."""
-        self.use_payload(lambda payload: self.queue.dlq.requeue(self.key, payload.encode()))
+        self.use_payload(lambda payload: self.queue.dlq.requeue(self.key, payload.encode(), lane=self.lane))
         self.is_gone = True
-        return _("Dead letter %(entry)s requeued with another payload") % {"entry": self.key}
+        return self.with_lane(_("Dead letter %(entry)s requeued with another payload") % {"entry": self.key})
 
     @Action("delete_deadletter")
     def discard(self) -> str:

@@ -23,6 +23,7 @@ from django_fairque.admin.pages.dependencies import (
     task_link,
 )
 from django_fairque.engine.model import payload as json_payload
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import duration, number
@@ -34,6 +35,7 @@ from django_fairque.tasks.execution import decode_arguments
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.records import Attempt
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.monitoring.wait_explanations import Reason
@@ -169,8 +171,8 @@ class TaskPage(PayloadEditor):
         entry = self.queue.dlq.of_task(self.key)
         if entry is None:
             raise ValueError(_("The task is no dead letter (any more)."))
-        self.queue.dlq.requeue(entry.entry_id)
-        return _("The task was queued, with a fresh retry budget.")
+        self.queue.dlq.requeue(entry.entry_id, lane=self.lane)
+        return self.with_lane(_("The task was queued, with a fresh retry budget."))
 
     @Action("change_task")
     def edit(self) -> str:
@@ -183,8 +185,10 @@ class TaskPage(PayloadEditor):
     @Action("change_task")
     def run_again(self) -> str:
         """Enqueue a new task with the posted payload, which stays in the form if it can't be used."""
-        self.new_task_id = self.use_payload(lambda payload: enqueue_again(self.queue, self._ended_task(), payload))
-        return _("Task %(task)s was enqueued.") % {"task": self.new_task_id}
+        self.new_task_id = self.use_payload(
+            lambda payload: enqueue_again(self.queue, self._ended_task(), payload, self.lane)
+        )
+        return self.with_lane(_("Task %(task)s was enqueued.") % {"task": self.new_task_id})
 
     def _ended_task(self) -> Task:
         task = self.queue.get_task(self.key)
@@ -214,8 +218,8 @@ class TaskPage(PayloadEditor):
         return _("The queue is resumed.")
 
 
-def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
-    """Enqueue a task for the same user with the same options and this payload, and return its id.
+def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
+    """Enqueue a task for the same user with the same options and this payload in this lane, and return its id.
 
     The new task has no dependencies, belongs to no run, and has no key that makes it a duplicate.
 
@@ -228,9 +232,10 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
         definition.bind(*decode_arguments(payload, definition))
     copy = Task.create(
         task.user_id,
-        task.promoted_from or task.priority,
+        task.promoted_from or task.priority if lane == "normal" else Priority.NORMAL,
         payload,
         name=task.name,
+        lane=lane,
         max_retries=task.max_retries,
         max_deliveries=task.max_deliveries or None,
         sla=task.sla,

@@ -20,6 +20,8 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, is_integer, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, new_nonce
+from django_fairque.engine.model.lanes import Lane, check_lane, class_of
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.scripting.commands import Commands
@@ -119,38 +121,51 @@ class DeadLetterQueue:
         """
         return self._read_all_shards(lambda shards: count_matching(shards, Filter.create(filters), now))
 
-    def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
+    def requeue(self, entry_id: str, payload: Any = None, *, lane: Lane = "normal", now: float | None = None) -> str:
         """Queue the task of an entry again, with a fresh retry budget.
 
         ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
         bytes (``b"null"`` for a null); by default the payload stays.
+        ``lane`` is the lane in which the task comes back: ``"urgent"``, ``"normal"`` (the default) or ``"bulk"``. In lane
+        normal it has its earlier priority, or the priority 3 (normal) after another lane.
 
         Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten, and
-        `TaskValidationError` if no ``payload`` is given and that of the entry was removed (``max_dead_letters``).
+        `TaskValidationError` if ``lane`` has another value, or if no ``payload`` is given and that of the entry was
+        removed (``max_dead_letters``).
         """
-        return self._run(requeue(self._shards, entry_id, payload, now))
+        return self._run(requeue(self._shards, entry_id, payload, lane, now))
 
-    def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
+    def requeue_many(
+        self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
+    ) -> int:
         """Requeue those of these entries that are still there, in bounded slices.
 
-        ``entry_ids`` are their ids. ``payload`` is that of `requeue`. Returns how many were requeued.
+        ``entry_ids`` are their ids. ``payload`` and ``lane`` are those of `requeue`. Returns how many were requeued.
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
-        return self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, now))
+        return self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, lane, now))
 
     def requeue_all(
-        self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+        self,
+        payload: Any = None,
+        *,
+        lane: Lane = "normal",
+        limit: int | None = None,
+        now: float | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
         """Requeue the entries that match, in bounded slices.
 
-        ``payload`` is that of `requeue`. ``limit`` is the largest number of entries; all by default. ``filters``
-        choose the entries. Returns how many were requeued.
+        ``payload`` and ``lane`` are those of `requeue`. ``limit`` is the largest number of entries; all by default.
+        ``filters`` choose the entries. Returns how many were requeued.
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
         message contains their number.
         """
-        return self._write_all_shards(lambda shards: requeue_all(shards, Filter.create(filters), payload, limit, now))
+        return self._write_all_shards(
+            lambda shards: requeue_all(shards, Filter.create(filters), payload, lane, limit, now)
+        )
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
         """Discard an entry: its task becomes CANCELED, and so do the tasks that depend on it, unless they run anyhow.
@@ -247,9 +262,9 @@ def of_task(shards: Shards, task_id: str) -> Operation[DLQEntry | None]:
     return next(iter((yield from entries(commands, found))), None)
 
 
-def requeue(shards: Shards, entry_id: str, payload: Any, now: float | None) -> Operation[str]:
+def requeue(shards: Shards, entry_id: str, payload: Any, lane: Lane, now: float | None) -> Operation[str]:
     task_id, died = _key(entry_id)
-    if not (yield from requeue_some(shards, [entry_id], payload, now)):
+    if not (yield from requeue_some(shards, [entry_id], payload, lane, now)):
         shard = yield from shards.of_task(task_id)
         ((state, deaths, removed),) = yield from read_task_fields(shard.keys, [task_id], "state", "died", "short")
         if payload is None and (size := int(removed or 0)) and (state, int(deaths or 0)) == (b"failed", died):
@@ -266,9 +281,11 @@ def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]
         raise _build_missing_error(shards, entry_id)
 
 
-def requeue_some(shards: Shards, entry_ids: Sequence[str], payload: Any, now: float | None) -> Operation[int]:
+def requeue_some(
+    shards: Shards, entry_ids: Sequence[str], payload: Any, lane: Lane, now: float | None
+) -> Operation[int]:
     """Requeue those of these entries that are still there, in slices; return how many."""
-    return (yield from _change_some(shards, entry_ids, _prepare_requeue(shards, payload, now), "requeued"))
+    return (yield from _change_some(shards, entry_ids, _prepare_requeue(shards, payload, lane, now), "requeued"))
 
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
@@ -293,8 +310,10 @@ def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) 
     return (yield from sum_over_shards(shards, change, f"dead letters were {done}", wanted=parts))
 
 
-def requeue_all(shards: Shards, only: Filter, payload: Any, limit: int | None, now: float | None) -> Operation[int]:
-    return (yield from _change_all(shards, only, _prepare_requeue(shards, payload, now), "requeued", limit, now))
+def requeue_all(
+    shards: Shards, only: Filter, payload: Any, lane: Lane, limit: int | None, now: float | None
+) -> Operation[int]:
+    return (yield from _change_all(shards, only, _prepare_requeue(shards, payload, lane, now), "requeued", limit, now))
 
 
 def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | None) -> Operation[int]:
@@ -413,10 +432,11 @@ class DeadLetterScan:
         return (yield from letters(self._commands, [name.decode() for name, _ in new]))
 
 
-def _prepare_requeue(shards: Shards, payload: Any, now: float | None) -> Act:
-    """Check the payload, and return the change that requeues letters with it."""
+def _prepare_requeue(shards: Shards, payload: Any, lane: Lane, now: float | None) -> Act:
+    """Check payload and lane, and return the change that requeues letters with them."""
+    task_class = class_of(check_lane(lane, "lane"), Priority.NORMAL)
     if payload is None:
-        return _in_slices("requeue", (0, b""), now)
+        return _in_slices("requeue", (0, b"", task_class), now)
     value = json_payload.loads(payload, what="the payload") if isinstance(payload, bytes) else payload
     body = json_payload.dumps(value, limit=shards.config.max_payload_bytes)
     size = max(1, min(DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES // (len(body) or 1)))
@@ -425,7 +445,7 @@ def _prepare_requeue(shards: Shards, payload: Any, now: float | None) -> Act:
         total = 0
         for some in slices(keys, size):
             bodies = yield from _signed_payloads(commands, body, [task_id for task_id, _ in some])
-            rows = [(*key, 1, body) for key, body in zip(some, bodies, strict=True)]
+            rows = [(*key, 1, body, task_class) for key, body in zip(some, bodies, strict=True)]
             total += yield from _call(commands, "requeue", rows, now)
         return total
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
     from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.maintenance.invariants import Violation
-    from django_fairque.engine.model.lanes import LaneLimits
+    from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
@@ -895,41 +895,54 @@ class AsyncDeadLetterQueue:
             lambda shards: sync_dead_letters.count_matching(shards, Filter.create(filters), now)
         )
 
-    async def requeue(self, entry_id: str, payload: Any = None, *, now: float | None = None) -> str:
+    async def requeue(
+        self, entry_id: str, payload: Any = None, *, lane: Lane = "normal", now: float | None = None
+    ) -> str:
         """Queue the task of an entry again, with a fresh retry budget.
 
         ``entry_id`` is the entry's id. ``payload`` replaces the task's payload: any JSON value, or JSON as text in
         bytes (``b"null"`` for a null); by default the payload stays.
+        ``lane`` is the lane in which the task comes back: ``"urgent"``, ``"normal"`` (the default) or ``"bulk"``. In lane
+        normal it has its earlier priority, or the priority 3 (normal) after another lane.
 
         Returns the task's id. Raises `TaskNotFoundError` if the entry was requeued, discarded or forgotten, and
-        `TaskValidationError` if no ``payload`` is given and that of the entry was removed (``max_dead_letters``).
+        `TaskValidationError` if ``lane`` has another value, or if no ``payload`` is given and that of the entry was
+        removed (``max_dead_letters``).
         """
-        return await self._run(sync_dead_letters.requeue(self._shards, entry_id, payload, now))
+        return await self._run(sync_dead_letters.requeue(self._shards, entry_id, payload, lane, now))
 
-    async def requeue_many(self, entry_ids: Sequence[str], payload: Any = None, *, now: float | None = None) -> int:
+    async def requeue_many(
+        self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
+    ) -> int:
         """Requeue those of these entries that are still there, in bounded slices.
 
-        ``entry_ids`` are their ids. ``payload`` is that of `requeue`. Returns how many were requeued.
+        ``entry_ids`` are their ids. ``payload`` and ``lane`` are those of `requeue`. Returns how many were requeued.
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
         return await self._write_all_shards(
-            lambda shards: sync_dead_letters.requeue_some(shards, entry_ids, payload, now)
+            lambda shards: sync_dead_letters.requeue_some(shards, entry_ids, payload, lane, now)
         )
 
     async def requeue_all(
-        self, payload: Any = None, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
+        self,
+        payload: Any = None,
+        *,
+        lane: Lane = "normal",
+        limit: int | None = None,
+        now: float | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
         """Requeue the entries that match, in bounded slices.
 
-        ``payload`` is that of `requeue`. ``limit`` is the largest number of entries; all by default. ``filters``
-        choose the entries. Returns how many were requeued.
+        ``payload`` and ``lane`` are those of `requeue`. ``limit`` is the largest number of entries; all by default.
+        ``filters`` choose the entries. Returns how many were requeued.
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
         message contains their number.
         """
         return await self._write_all_shards(
-            lambda shards: sync_dead_letters.requeue_all(shards, Filter.create(filters), payload, limit, now)
+            lambda shards: sync_dead_letters.requeue_all(shards, Filter.create(filters), payload, lane, limit, now)
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:

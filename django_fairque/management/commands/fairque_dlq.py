@@ -12,6 +12,7 @@ from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CAL
 from django_fairque.engine.dead_letters.letters import DLQEntry, DLQGroup, Filters
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.errors import short
+from django_fairque.engine.model.lanes import LANES
 from django_fairque.engine.model.records import FailureType
 from django_fairque.management.base import Parser, QueueCommand, pages, positive, when
 from django_fairque.management.listing import Column, Listing, age
@@ -46,6 +47,8 @@ class Command(QueueCommand):
         add_action("count", "how many there are, by type")
         requeue = add_action("requeue", "another chance with a fresh retry budget")
         requeue.add_argument("--payload", metavar="JSON", help="run it with this payload instead")
+        lane = "the lane in which it comes back (default: %(default)s)"
+        requeue.add_argument("--lane", choices=LANES, default="normal", help=lane)
         discard = add_action("discard", "give up: the tasks are canceled, and what waits for them")
         for moving in (requeue, discard):
             moving.add_argument("entries", nargs="*", metavar="ENTRY", help="ids of entries")
@@ -104,14 +107,16 @@ class Command(QueueCommand):
         """Requeue or discard the entries."""
         verb, entries, dlq = self.options["action"], self.options["entries"], self.queue.dlq
         text = self.options.get("payload")
-        payload = {} if text is None else {"payload": _json(text)}
+        more: dict[str, Any] = {} if text is None else {"payload": _json(text)}
+        if verb == "requeue":
+            more["lane"] = self.options["lane"]
         if self._means_all():
-            count = getattr(dlq, f"{verb}_all")(limit=self.options["limit"], **payload, **self._filters())
+            count = getattr(dlq, f"{verb}_all")(limit=self.options["limit"], **more, **self._filters())
         elif len(entries) == 1:
-            getattr(dlq, verb)(entries[0], **payload)  # a single call raises an error with the reason
+            getattr(dlq, verb)(entries[0], **more)  # a single call raises an error with the reason
             count = 1
         else:
-            count = getattr(dlq, f"{verb}_many")(entries, **payload)
+            count = getattr(dlq, f"{verb}_many")(entries, **more)
         done, missing = "requeued" if verb == "requeue" else "discarded", len(set(entries)) - count
         if entries and missing:
             raise ValueError(f"{count:,} {done}; the other {missing:,} were not there (any more)")

@@ -152,7 +152,7 @@ def test_two_operators_who_move_dead_letters_at_once_miss_none(make_queue: MakeQ
         if isinstance(request, ScriptCall) and not others:
             others.append(queue.dlq.discard_all(user_id="b", now=NOW + 300))
 
-    steps = dlq.requeue_all(queue._shards, Filter.create({"user_id": "a"}), None, None, NOW + 300)
+    steps = dlq.requeue_all(queue._shards, Filter.create({"user_id": "a"}), None, "normal", None, NOW + 300)
     assert drive(queue, steps, the_other_operator) == 125
     assert others == [125]
     assert queue.dlq.count() == 0
@@ -182,7 +182,7 @@ def test_large_payloads_are_sent_in_smaller_slices(make_queue: MakeQueue) -> Non
         if isinstance(request, ScriptCall):  # the others read whom the payload is signed for
             sizes.append(sum(len(arg) for arg in request.args if isinstance(arg, bytes)))
 
-    steps = dlq.requeue_some(queue._shards, entries, "x" * 1_000_000, NOW)
+    steps = dlq.requeue_some(queue._shards, entries, "x" * 1_000_000, "normal", NOW)
     assert drive(queue, steps, measure) == 9
     assert len(sizes) == 3
     assert max(sizes) <= dlq.MAX_CALL_PAYLOAD_BYTES

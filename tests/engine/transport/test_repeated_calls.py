@@ -99,7 +99,7 @@ def test_repeated_cancels_requeues_and_discards_have_one_effect(queue: FairQueue
     assert (first, second, code) == (b"1", b"1", True)
     for lease in queue.pop_batch(2, "w", now=NOW):
         queue.fail(lease, "x", retry=False, now=NOW)
-    first, second, _ = repeated(queue, dlq.requeue(queue._shards, f"{ids[1]}~1", None, NOW))
+    first, second, _ = repeated(queue, dlq.requeue(queue._shards, f"{ids[1]}~1", None, "urgent", NOW))
     assert (first, second) == (b"1", b"1")
     first, second, _ = repeated(queue, dlq.discard(queue._shards, f"{ids[2]}~1", NOW))
     assert (first, second) == (b"1", b"1")

@@ -37,10 +37,10 @@ def a_fetch_of_a_worker_with_reserved_slots(scene: Scene) -> Act:
     return act
 
 
-def a_dead_letter_of_lane_bulk_that_is_requeued(scene: Scene) -> Act:
+def a_dead_letter_of_lane_bulk_that_is_requeued_as_urgent(scene: Scene) -> Act:
     scene.push("dead", lane="bulk", max_retries=0)
     scene.end("dead", how="failed")
-    return lambda queue: queue.dlq.requeue("dead~1", now=scene.now)
+    return lambda queue: queue.dlq.requeue("dead~1", lane="urgent", now=scene.now)
 
 
 def lanes_that_are_repaired(scene: Scene) -> Act:

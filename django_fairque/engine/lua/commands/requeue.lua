@@ -2,7 +2,7 @@
 -- Dead letters get another chance: FAILED becomes QUEUED, with a fresh retry budget, keeping its history.
 --
 -- KEYS    base reply
--- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload)
+-- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload, class: 0 bulk, 7 urgent, 3 lane normal)
 -- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued
 -- COST    8 commands an entry
 -- include numbers keys options counters clock replies slot statistics writes history records ring users queues saving task_record moves
@@ -11,13 +11,13 @@ if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
 for i = 1, size do
-  local at = FIRST_ARG + 1 + (i - 1) * 4
+  local at = FIRST_ARG + 1 + (i - 1) * 5
   local task = not seen[ARGV[at]] and task_record.read(ARGV[at])
   local has_payload = task and (ARGV[at + 2] == '1' or (tonumber(task.raw.short) or 0) == 0)
   codes[i] = has_payload and task.state == 'failed' and task.died == tonumber(ARGV[at + 1]) and 1 or 0
   if codes[i] == 1 then
     seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
-    task.owner = users.load(task.user)
+    task.owner, task.class = users.load(task.user), tonumber(ARGV[at + 4])
     if ARGV[at + 2] == '1' then task.payload = ARGV[at + 3] end
     local limited = task.owner.max_bytes or options.max_backlog_bytes > 0
     if limited then task.size = (task.payload and #task.payload or redis.call('STRLEN', keys.payload(task.id)) - #head_of(task)) + 500 end
@@ -41,9 +41,10 @@ for _, task in ipairs(tasks) do
     redis.call('HSET', task.key, 'size', numbers.exact(task.size))
     records.add(task.owner, 'bytes', task.size)
   end
-  if queues.lane_of(task.priority) ~= 'normal' then
-    task.priority = 3 -- a task that has failed must not start before others again
-    redis.call('HSET', task.key, 'priority', 3)
+  -- A task that has failed starts before others again only if somebody chooses that.
+  if queues.lane_of(task.priority) ~= queues.lane_of(task.class) then
+    task.priority = task.class
+    redis.call('HSET', task.key, 'priority', task.class)
   end
   moves.to_queued(task.owner, task, false, 'retries', 0, 'deliveries', 0, 'token', 0)
   writes.zrem(K['state:failed'], task.id)
