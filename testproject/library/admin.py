@@ -3,14 +3,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseRedirect
 from django.template.defaultfilters import pluralize
+from django.urls import path, reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 
+from .endless_day import send_nightly_job
 from .loading import submit_again
 from .models import Document
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
+    from django.urls import URLPattern
 
     DocumentAdminBase = admin.ModelAdmin[Document]
 else:
@@ -30,6 +37,18 @@ class DocumentAdmin(DocumentAdminBase):
         """Without the texts where only a list is shown."""
         documents: QuerySet[Document] = super().get_queryset(request).defer("text")
         return documents
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(require_POST(self.start_nightly_job))
+        return [path("nightly-job/", view, name="library_nightly_job"), *super().get_urls()]
+
+    def start_nightly_job(self, request: HttpRequest) -> HttpResponseRedirect:
+        """Send the nightly job: the page *Live* has a button for it."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        sentence = _("Nightly job: %(count)s bulk tasks were sent, each of another customer.")
+        self.message_user(request, sentence % {"count": send_nightly_job()}, messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:django_fairque_live"))
 
     @admin.display
     def lines(self, document: Document) -> str:

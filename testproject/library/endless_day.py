@@ -23,7 +23,7 @@ WEIGHTS = {"acme": 4.0, "birch": 2.0, "cedar": 1.0, "delta": 1.0, "ember": 1.0}
 """Customers who always have a little to do."""
 ORGANIZATION, MEMBERS = "northwind", ("delta", "ember")
 NOISY, LIMITED, PAUSED = "noisy", "limited", "paused"
-NIGHTLY = tuple(f"tenant{number}" for number in range(50))
+NIGHTLY = tuple(f"tenant{number}" for number in range(200))
 """Customers with a bulk task in each nightly job."""
 CUSTOMERS = (*WEIGHTS, NOISY, LIMITED, PAUSED, *NIGHTLY)
 
@@ -120,8 +120,7 @@ class EndlessDay:
 
     def _send_rare_tasks(self, second: int) -> None:
         if second % NIGHTLY_JOB_EVERY == 4:
-            job = serve_customer.using(lane="bulk")
-            job.enqueue_many([((owner, second, MEAN_RUN_SECONDS), {}) for owner in NIGHTLY])
+            send_nightly_job()
         if second % PIPELINE_EVERY == 1:
             package_pipeline(self._package, self._documents).enqueue()
         if second % LONG_EVERY == 2:
@@ -151,6 +150,12 @@ class EndlessDay:
     def _burst(self) -> None:
         count = int(BURST_SECONDS * self._slots / MEAN_RUN_SECONDS)
         serve_customer.enqueue_many([((NOISY, number, MEAN_RUN_SECONDS), {}) for number in range(count)])
+
+
+def send_nightly_job() -> int:
+    """Send a bulk task of each customer in `NIGHTLY`; return their number."""
+    calls = [((owner, number, MEAN_RUN_SECONDS), {}) for number, owner in enumerate(NIGHTLY)]
+    return len(serve_customer.using(lane="bulk").enqueue_many(calls))
 
 
 def end_day(queue: FairQueue) -> None:

@@ -44,6 +44,7 @@ ASGI_APPLICATION = "testproject.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "library" / "templates"],  # before those of apps: adds a button to a page of the admin
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

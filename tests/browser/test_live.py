@@ -45,3 +45,15 @@ def test_the_heat_map_and_the_comparison_are_drawn(page: Page, queue: FairQueue)
     expect(figures.get_by_role("row").filter(has_text="ann")).to_have_count(2)
     refresh(page)
     expect(figures.get_by_role("row").filter(has_text="ann")).to_have_count(2)
+
+
+def test_the_nightly_job_of_the_demonstration_is_started_with_a_button(page: Page, queue: FairQueue) -> None:
+    page.clock.install()
+    page.goto("/admin/django_fairque/queue/live/")
+    page.get_by_role("button", name="Nightly job").click()
+    expect(page.get_by_text("Nightly job: 200 bulk tasks were sent")).to_be_visible()
+    lanes = page.get_by_role("table", name="Lanes, and how long the tasks of the last five minutes waited for a start")
+    expect(lanes.get_by_role("row", name="bulk")).to_contain_text("200")
+    refresh(page)
+    expect(page.get_by_role("button", name="Nightly job")).to_be_visible()
+    assert queue.get_stats().lanes["bulk"].ready == 200

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
+from library.endless_day import NIGHTLY
 from library.loading import submit
 from library.models import Document
 from library.tasks import analyse_document
+
+from tests.admin.page_reader import log_in
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -65,3 +69,21 @@ def test_a_text_that_is_changed_is_analysed_again_and_only_then(admin_client: Cl
     assert queue.get_stats().states["queued"] == before + 1
     document.refresh_from_db()
     assert document.status == Document.Status.QUEUED
+
+
+def test_a_button_on_live_starts_a_nightly_job(admin_client: Client, queue: FairQueue) -> None:
+    live, job = reverse("admin:django_fairque_live"), reverse("admin:library_nightly_job")
+    assert f'action="{job}"' in admin_client.get(live).content.decode()
+    with translation.override("ja"):
+        assert "夜間ジョブ" in admin_client.get(live).content.decode()
+    assert admin_client.get(job).status_code == 405
+    answer = admin_client.post(job, follow=True)
+    assert f"Nightly job: {len(NIGHTLY)} bulk tasks were sent" in answer.content.decode()
+    assert (queue.get_stats().lanes["bulk"].ready, queue.get_stats().users_ready) == (len(NIGHTLY), len(NIGHTLY))
+
+
+def test_the_button_of_the_nightly_job_needs_a_permission(client: Client, queue: FairQueue) -> None:
+    log_in(client, "view_user")
+    assert "nightly-job" not in client.get(reverse("admin:django_fairque_live")).content.decode()
+    assert client.post(reverse("admin:library_nightly_job")).status_code == 403
+    assert queue.get_stats().states["queued"] == 0
