@@ -12,7 +12,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import content_of, messages_of, page_url, post, read, words_of
-from tests.fixture_types import Client, FairQueue
+from tests.fixture_types import Client, FairQueue, Redis
 from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
 from tests.leases import pop
 
@@ -80,6 +80,27 @@ def test_the_pages_of_users_count_their_urgent_and_bulk_tasks(admin_client: Clie
         assert f" 2 2 {lane} " in shown
         assert f"ready 2 2 {lane} " in words(admin_client, "users", user=USERS[lane])
     assert "No user waits longer than expected" not in shown, "the urgent tasks have waited for long"
+
+
+def test_the_page_of_a_user_shows_the_longest_wait_of_each_lane(
+    admin_client: Client, queue: FairQueue, redis: Redis
+) -> None:
+    def commands() -> int:
+        before = int(redis.info("stats")["total_commands_processed"])
+        assert "Longest wait" not in words(admin_client, "users", user="ann")
+        return int(redis.info("stats")["total_commands_processed"]) - before
+
+    now = time.time()
+    for age, lane, priority in ((9000, "normal", 3), (5000, "normal", 1)):
+        queue.push(Task.create("ann", priority, 1, lane=lane), now=now - age)
+    commands()
+    plain = commands()
+    for age, lane in ((4000, "bulk"), (3000, "urgent"), (2000, "bulk"), (1000, "urgent")):
+        queue.push(Task.create("ann", 3, 1, lane=lane), now=now - age)
+    before = int(redis.info("stats")["total_commands_processed"])
+    table = words(admin_client, "users", user="ann").partition("Lane Ready Longest wait ")[2]
+    assert table.startswith("urgent 2 50 min normal 2 2 h 30 min bulk 2 1 h 7 min ")
+    assert int(redis.info("stats")["total_commands_processed"]) - before <= plain + 2
 
 
 def test_bulk_tasks_that_wait_for_others_are_no_long_waits(admin_client: Client, queue: FairQueue) -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
     from typing_extensions import Self
 
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.deployments import Deployment
@@ -207,10 +208,17 @@ class UserRow:
         return self.stats.sizes.ready - self.stats.waiting
 
     @property
+    def lanes(self) -> dict[Lane, int]:
+        """The number of its ready tasks by lane; empty without urgent and bulk ones."""
+        ready, by_class = self.stats.sizes.ready, self.stats.sizes.by_priority
+        urgent, bulk = by_class.get("URGENT", 0), by_class.get("BULK", 0)
+        return {"urgent": urgent, "normal": ready - urgent - bulk, "bulk": bulk} if urgent or bulk else {}
+
+    @property
     def lanes_text(self) -> str:
         """The numbers of its ready tasks that are urgent and bulk, in words; empty if there are none."""
-        counts = {lane: self.stats.sizes.by_priority.get(lane.upper(), 0) for lane in ("urgent", "bulk")}
-        return ", ".join(f"{number(count)} {word(lane)}" for lane, count in counts.items() if count)
+        counts = ((lane, count) for lane, count in self.lanes.items() if lane != "normal" and count)
+        return ", ".join(f"{number(count)} {word(lane)}" for lane, count in counts)
 
     @property
     def wait(self) -> Percentiles | None:
@@ -619,11 +627,13 @@ class UsersPage(AdminPage):
             return {"problem": str(error)}
         queue_figures, fairness = self._figures(1, [user_id])
         (row,) = rows([stats], fairness)
+        waits = next(user.lane_waits for user in fairness.examined if user.user_id == user_id)
         is_set = row.limits or stats.organization or stats.paused or stats.weight != 1
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {
             "row": row,
             "unstarted": count_unstarted(stats),
+            "lanes": row.lanes and [(lane, count, waits.get(lane)) for lane, count in row.lanes.items()],
             "is_recorded": is_known,
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),

@@ -7,14 +7,14 @@ at most `MAX_USERS_EXAMINED` users; if no more users have tasks or settings, for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.durations import check_integer, now_us, number
 from django_fairque.engine.model.ids import check_ids, split_names
-from django_fairque.engine.model.lanes import CLASS_NAMES, class_of
+from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, class_of, read_lane
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
@@ -53,7 +53,7 @@ _START_FIELDS = tuple(f"recent:{half}:{bucket}" for half in (0, 1) for bucket in
 """The numbers of a user's tasks that started in an hour, by wait. Only read for queues that are fair by tasks."""
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
 _BULK = class_of("bulk", 0)
-_CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number not in (Priority.CRITICAL, _BULK))
+_CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number != Priority.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class UserFairness:
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
     ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
     ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task that is no
-    bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then.
+    bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
+    that time by lane, in seconds; of lane bulk only for users that were asked for by id.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
@@ -84,6 +85,7 @@ class UserFairness:
     wait_seconds: float = 0.0
     expected_wait_seconds: float = 0.0
     other_weights: float = 0.0
+    lane_waits: Mapping[Lane, float] = field(default_factory=dict)
 
     @property
     def is_late(self) -> bool:
@@ -180,7 +182,12 @@ class _ShardReading:
     organizations: dict[str, Mapping[bytes, bytes]]
     is_paused: bool
     is_fair_by_tasks: bool
-    since: dict[str, float]
+    oldest: dict[str, dict[Lane, float]]
+    """When the oldest ready task of each user and lane became ready, as Unix time."""
+
+    def since(self, user_id: str) -> float | None:
+        """Return when the user's oldest ready task that is no bulk task became ready; None without one."""
+        return min((at for lane, at in self.oldest[user_id].items() if lane != "bulk"), default=None)
 
 
 def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[Fairness]:
@@ -251,7 +258,7 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
         },
         is_paused=number(counters.get(b"paused")) != 0,
         is_fair_by_tasks=by_tasks,
-        since=(yield from _oldest(commands, records)),
+        oldest=(yield from _oldest(commands, records, user_ids)),
     )
 
 
@@ -291,34 +298,38 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
     ]
 
 
-def _oldest(commands: Commands, records: Mapping[str, Mapping[bytes, bytes]]) -> Operation[dict[str, float]]:
-    """Return when each user's oldest ready task became ready, for users with ready tasks that are no bulk tasks."""
+def _oldest(
+    commands: Commands, records: Mapping[str, Mapping[bytes, bytes]], with_bulk: Collection[str]
+) -> Operation[dict[str, dict[Lane, float]]]:
+    """Return when the oldest ready task of each user and lane became ready; of lane bulk for the users ``with_bulk``."""
     keys = commands.keys
     reads: list[tuple[Any, ...]] = []
-    owners: list[str] = []
+    owners: list[tuple[str, Lane]] = []
     critical: list[str] = []
     for name, record in records.items():
         if number(record.get(b"ready:6")) > 0:
             critical.append(name)
         for class_number in _CLASSES_BY_SCORE:
-            if number(record.get(b"ready:%d" % class_number)) > 0:
+            if number(record.get(b"ready:%d" % class_number)) > 0 and (class_number != _BULK or name in with_bulk):
                 low, high = (f"{(class_number + more) * SCORE_PER_PRIORITY:.0f}" for more in (0, 1))
                 reads.append(("ZRANGEBYSCORE", keys.normal(name), low, f"({high}", "WITHSCORES", "LIMIT", 0, 1))
-                owners.append(name)
+                owners.append((name, read_lane(str(class_number))))
     heads = [("LRANGE", keys.critical(name), 0, 0) for name in critical]
     replies = yield from read_sound([*heads, *reads])
-    since: dict[str, float] = {}
-    for name, reply in zip(owners, replies[len(critical) :], strict=True):
+    oldest: dict[str, dict[Lane, float]] = {name: {} for name in records}
+
+    def note(name: str, lane: Lane, moment: float) -> None:
+        oldest[name][lane] = min(moment, oldest[name].get(lane, moment))
+
+    for owner, reply in zip(owners, replies[len(critical) :], strict=True):
         for _task, score in parse_scores(reply):
-            moment = score % SCORE_PER_PRIORITY / 1_000_000 + SCORE_EPOCH_SECONDS
-            since[name] = min(moment, since.get(name, moment))
+            note(*owner, score % SCORE_PER_PRIORITY / 1_000_000 + SCORE_EPOCH_SECONDS)
     firsts = [(name, ids[0].decode()) for name, ids in zip(critical, replies, strict=False) if ids]
     found = yield from read_sound([("HMGET", keys.task(task_id), "ready", "created") for _, task_id in firsts])
     for (name, _), (ready, created) in zip(firsts, found, strict=True):
         if (ready or created) is not None:
-            moment = number(ready or created) / 1_000_000
-            since[name] = min(moment, since.get(name, moment))
-    return since
+            note(name, "normal", number(ready or created) / 1_000_000)
+    return oldest
 
 
 def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Operation[list[SampledWait]]:
@@ -329,9 +340,9 @@ def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Ope
     moment = reading.now if now is None else now
     found = []
     for user, record in reading.records.items():
-        ready = _ready(record)
-        if user in reading.since and ready and _get_hold_reason(reading, record) is None:
-            found.append(SampledWait(user, max(0.0, moment - reading.since[user]), ready))
+        ready, since = _ready(record), reading.since(user)
+        if since is not None and ready and _get_hold_reason(reading, record) is None:
+            found.append(SampledWait(user, max(0.0, moment - since), ready))
     return sorted(found, key=lambda wait: (-wait.seconds, wait.user_id))
 
 
@@ -371,7 +382,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         counted = (max(0, started - running) + 1) * shard.mean
     else:
         counted = busy + (number(record.get(b"mean")) / 1_000_000 or shard.mean)
-    since = shard.since.get(user_id)
+    since = shard.since(user_id)
     return UserFairness(
         user_id=user_id,
         ready=ready,
@@ -385,6 +396,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         # By then its share of the running tasks is more than that.
         expected_wait_seconds=counted / (share * whole.running) if whole.running else 0.0,
         other_weights=max(0.0, weights - counted_weight),
+        lane_waits={lane: max(0.0, shard.now - at) for lane, at in shard.oldest[user_id].items()},
     )
 
 
