@@ -20,10 +20,17 @@ from django_fairque.engine.model.errors import FairQueueError, RedisConnectionEr
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.monitoring.formatting import duration, number, plain
-from django_fairque.monitoring.report import missing_words, pause_suffix, queue_lines, top_users, trend_words
+from django_fairque.monitoring.report import (
+    describe_reserved_slots,
+    missing_words,
+    pause_suffix,
+    queue_lines,
+    top_users,
+    trend_words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.model.task import Task
@@ -70,7 +77,7 @@ def _is_known(queue: FairQueue, text: str) -> bool:
         return False
 
 
-def _build_heading(stats: QueueStats, workers: Iterable[WorkerRecord]) -> Iterator[str]:
+def _build_heading(stats: QueueStats, workers: Sequence[WorkerRecord]) -> Iterator[str]:
     yield next(queue_lines(stats))
     if stats.missing_shards:
         yield f"! {missing_words(stats.missing_shards)}"
@@ -78,7 +85,10 @@ def _build_heading(stats: QueueStats, workers: Iterable[WorkerRecord]) -> Iterat
     slots = sum(int(digits) for digits in numbers if digits.isascii() and digits.isdecimal() and len(digits) < 7)
     waiting = {"ready": sum(stats.depth.values()), "scheduled": stats.states["scheduled"]}
     waiting.update(deferred=stats.states["deferred"], dead=stats.states["failed"])
-    yield f"slots    {number(slots)}, running {number(stats.states['started'])}"
+    reserved = describe_reserved_slots(workers)
+    yield f"slots    {number(slots)}, running {number(stats.states['started'])}" + (
+        reserved and f", reserved {reserved}"
+    )
     trend = trend_words(stats.trend)
     yield (
         "backlog  " + ", ".join(f"{name} {number(count)}" for name, count in waiting.items()) + (trend and f": {trend}")

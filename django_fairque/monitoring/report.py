@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from django_fairque.engine.users.users import HOLD_REASONS
 from .formatting import approximate, duration, number, pluralize, rate, share, table
 
 if TYPE_CHECKING:
+    from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
@@ -36,6 +39,15 @@ def differing_declarations(queue: FairQueue) -> list[str]:
         for release in running
     )
     return [f"running workers have declared different schedules: {'; '.join(versions)}"]
+
+
+def describe_reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] = str) -> str:
+    """Return how many slots of these processes lower lanes never take, such as ``urgent 1, normal 2``; empty if none."""
+    slots: Counter[str] = Counter()
+    for worker in workers:
+        for lane, count in re.findall(r"(urgent|normal)=([0-9]{1,6})", worker.info.get("reserve", "")):
+            slots[lane] += int(count)
+    return ", ".join(f"{word(lane)} {number(count)}" for lane, count in slots.items())
 
 
 RATE_MINUTES = 5

@@ -72,6 +72,13 @@ def test_a_worker_is_shown_with_the_figures_of_its_heartbeat(admin_client: Clien
         assert words in text
 
 
+def test_reserved_slots_are_shown(admin_client: Client, queue: FairQueue) -> None:
+    beat(queue)
+    assert "reserved" not in read(admin_client, url())
+    beat(queue, reserve={"urgent": 1, "normal": 2})
+    assert "2 / 4 reserved: urgent 1, normal 2 " in words_of(read(admin_client, url()))
+
+
 def test_shows_the_version_of_the_projects_code(admin_client: Client, queue: FairQueue, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": "2026-11 <b>&"}
     beat(queue)

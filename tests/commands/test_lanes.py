@@ -10,6 +10,9 @@ from django.core.management import CommandError
 
 from django_fairque.engine.model.lanes import Lane
 from django_fairque.engine.model.task import Task
+from django_fairque.management.terminal import read_figures
+from django_fairque.worker.common.options import WorkerOptions
+from django_fairque.worker.leases.heartbeat import worker_info
 from tests.fixture_types import FairQueue
 from tests.lane_tasks import OTHER_LANES, USERS, push_in_all_states
 
@@ -86,3 +89,20 @@ def test_dead_letters_are_requeued_in_a_lane(run: Run, queue: FairQueue, bury: B
     assert [queue.get_task(entry[:-2]).lane for entry in entries] == ["urgent", "normal", "bulk", "bulk"]
     with pytest.raises(CommandError, match="invalid choice: 'fast'"):
         run("fairque_dlq", "requeue", entries[0], "--lane", "fast")
+
+
+def test_reserved_slots_of_all_processes_are_shown(run: Run, queue: FairQueue) -> None:
+    assert "reserved" not in run("fairque_stats")
+    for worker, reserve in (
+        ("w1", {"urgent": 1, "normal": 2}),
+        ("w2", {"urgent": 1}),
+        ("w3", {"normal": 0}),
+        ("w4", {}),
+    ):
+        options = WorkerOptions(worker, queues=("default",), concurrency=8, reserve=reserve)
+        queue.heartbeat(worker, worker_info(options, done=0, running=0, status="working"))
+    assert "\nslots    reserved urgent 2, normal 2\n" in run("fairque_stats")
+    assert json.loads(run("fairque_stats", "--json"))["reserved"] == "urgent 2, normal 2"
+    assert "slots    32, running 0, reserved urgent 2, normal 2" in read_figures(queue, 1).heading
+    queue.heartbeat("w5", {"reserve": "<b>,urgent=x,bulk=1,normal"})
+    assert "\nslots    reserved urgent 2, normal 2\n" in run("fairque_stats")

@@ -27,6 +27,8 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
+from django_fairque.monitoring.report import describe_reserved_slots
+from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
@@ -89,6 +91,10 @@ class WorkerRow:
         done = {"drain": ("draining", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
         command = self.record.command
         return "" if status in done.get(command, ()) else words.get(command, "")
+
+    @property
+    def reserved(self) -> str:
+        return describe_reserved_slots([self.record], word)
 
     @property
     def memory_bytes(self) -> float | None:

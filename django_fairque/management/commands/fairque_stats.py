@@ -19,7 +19,14 @@ from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.management.listing import Column, Listing, age
 from django_fairque.monitoring.formatting import duration, number, plain, share
 from django_fairque.monitoring.monitor import exceeded_limits
-from django_fairque.monitoring.report import queue_lines, shard_lines, top_lines, top_users, user_lines
+from django_fairque.monitoring.report import (
+    describe_reserved_slots,
+    queue_lines,
+    shard_lines,
+    top_lines,
+    top_users,
+    user_lines,
+)
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -103,13 +110,22 @@ class Command(QueueCommand):
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
         shards = queue.get_shard_stats()
+        reserved = describe_reserved_slots(queue.workers())
         if options["json"]:
             parts = [asdict(shard) for shard in shards]
             yield json.dumps(
-                {**asdict(stats), "shards": parts, "over_limit": over, **({"top": asdict(top)} if top else {})}
+                {
+                    **asdict(stats),
+                    "shards": parts,
+                    "reserved": reserved,
+                    "over_limit": over,
+                    **({"top": asdict(top)} if top else {}),
+                }
             )
             return
         yield from queue_lines(stats)
+        if reserved:
+            yield f"slots    reserved {reserved}"
         if len(shards) > 1:
             yield ""
             yield from shard_lines(shards)

@@ -82,6 +82,7 @@ def worker_info(
         "users": describe_users(options.users),
         "steal": describe_users(options.steal),
         "concurrency": str(options.concurrency),
+        "reserve": ",".join(f"{lane}={slots}" for lane, slots in options.reserve.items() if slots),
         "status": status,
         "lease": f"{options.lease_seconds:g}",
         "running": str(running),
