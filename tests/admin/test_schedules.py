@@ -57,7 +57,7 @@ def add(client: Client, **changes: Any) -> Any:
 
 
 def edit(client: Client, name: str, **changes: Any) -> Any:
-    return post(client, url(edit=name), **filled(**changes))
+    return post(client, url(edit=name), **filled(**{"lane": "normal", **changes}))
 
 
 def make_schedule(queue: FairQueue, name: str = "a", payload: Any = 1, **options: Any) -> Schedule:
@@ -209,12 +209,27 @@ def test_editing_the_timing_leaves_the_task_as_it_was(admin_client: Client, queu
 
 
 @pytest.mark.parametrize("lane", ["bulk", "normal"])
-def test_editing_keeps_the_lane(admin_client: Client, queue: FairQueue, lane: Any) -> None:
+def test_editing_keeps_the_lane_or_changes_it(admin_client: Client, queue: FairQueue, lane: Any) -> None:
     payload = {"args": ["k", 1], "kwargs": {}}
     queue.schedules.add("a", task=Task.create("ann", 3, payload, name=TASK, lane=lane), cron="0 3 * * *")
-    edit(admin_client, "a", args="", user="bob", priority="NORMAL")
+    assert f'<option value="{lane}" selected>' in read(admin_client, url(edit="a"))
+    edit(admin_client, "a", args="", user="bob", priority="NORMAL", lane=lane)
     task = queue.schedules.get("a").make_task(None)
     assert (task.user_id, task.lane) == ("bob", lane)
+    edit(admin_client, "a", args="", user="bob", priority="NORMAL", lane="urgent")
+    assert queue.schedules.get("a").make_task(None).lane == "urgent"
+
+
+@pytest.mark.parametrize(("chosen", "lane"), [("", "normal"), ("urgent", "urgent"), ("bulk", "bulk")])
+def test_a_new_schedule_has_the_chosen_lane(admin_client: Client, queue: FairQueue, chosen: str, lane: str) -> None:
+    add(admin_client, lane=chosen)
+    assert queue.schedules.get("nightly").make_task(None).lane == lane
+
+
+def test_an_urgent_schedule_with_a_priority_is_refused(admin_client: Client, queue: FairQueue) -> None:
+    answer = admin_client.post(url(add="1"), filled(lane="urgent", priority="HIGH"))
+    assert_mistake(answer, "lane", "a task of lane urgent has no priority, got HIGH", "nightly")
+    assert_mistake(admin_client.post(url(add="1"), filled(lane="fast")), "lane", "fast is not one of", "nightly")
 
 
 def test_editing_keeps_the_spaces_of_the_user(admin_client: Client, queue: FairQueue) -> None:

@@ -14,16 +14,19 @@ from cronsim import CronSim, CronSimError
 from django import forms
 from django.contrib.admin.utils import quote as quote_key
 from django.utils.dates import WEEKDAYS
+from django.utils.functional import lazy
 from django.utils.timezone import get_default_timezone_name
 from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, refusal, run_form_check
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
+from django_fairque.engine.model.lanes import LANES, check_lane_and_priority
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.translations import word
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 from django_fairque.tasks.schedules import make_step
@@ -80,6 +83,12 @@ class ScheduleForm(forms.Form):
         required=False,
         choices=[("", gettext_lazy("as the task says")), *((priority.name, priority.name) for priority in Priority)],
     )
+    lane = forms.ChoiceField(
+        label=gettext_lazy("Lane"),
+        required=False,
+        choices=[("", gettext_lazy("as the task says")), *((lane, lazy(word, str)(lane)) for lane in LANES)],
+        help_text=gettext_lazy("urgent and bulk tasks have no priority"),
+    )
     missed = forms.ChoiceField(
         label=gettext_lazy("Missed run times"),
         choices=[
@@ -116,6 +125,13 @@ class ScheduleForm(forms.Form):
     def clean_user(self) -> str:
         user_id: str = self.cleaned_data["user"]
         return user_id if "user" not in self.changed_data else user_id.strip()
+
+    def clean_lane(self) -> str:
+        lane: str = self.cleaned_data["lane"]
+        run_form_check(
+            check_lane_and_priority, lane or "normal", Priority[self.cleaned_data.get("priority") or "NORMAL"]
+        )
+        return lane
 
     def clean_timezone(self) -> str:
         return str(run_form_check(find_zone, self.cleaned_data["timezone"]))
@@ -161,7 +177,9 @@ class ScheduleForm(forms.Form):
     @property
     def _is_kept(self) -> bool:
         """Return whether the operator changed nothing about the task."""
-        return self.known is not None and not {"task", "args", "kwargs", "user", "priority"} & set(self.changed_data)
+        return self.known is not None and not {"task", "args", "kwargs", "user", "priority", "lane"} & set(
+            self.changed_data
+        )
 
     def _task(self, queue: FairQueue) -> Task | Step:
         """Return the schedule's task unchanged, or a new one if the operator changed anything about the task."""
@@ -169,8 +187,7 @@ class ScheduleForm(forms.Form):
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
-        lane = None if self.known is None else self.known.task.get("lane", "normal")
-        step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"], lane)
+        step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"], found["lane"])
         step.to_task()  # raises an error that describes a mistake in the arguments
         return step
 
@@ -193,6 +210,7 @@ def _initial(known: Schedule | None) -> dict[str, Any]:
         "task": known.task.get("name", ""),
         "user": known.task["user_id"],
         "priority": Priority(known.task["priority"]).name,
+        "lane": known.task.get("lane", "normal"),
     }
 
 
