@@ -34,6 +34,7 @@ ACCEPTED = {
 LINKS = {
     "user": "[order](../guides/tasks.md#the-user-of-a-task)",
     "priority": "[priorities](../guides/priorities-and-limits.md)",
+    "lane": "[lanes](../guides/lanes.md)",
     "queue": "[`fairque.E016`](checks.md#e016) reports others",
     "max_deliveries": "[dead letters](../guides/retries-and-errors.md#dead-letters)",
     "delay": "[time](../explanation/guarantees.md#time)",
