@@ -8,11 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.lab.benchmarks.nightly import OURS_NORMAL, WAIT_P99
+from tests.lab.benchmarks.nightly import OTHER_SHARE, OURS_NORMAL, WAIT_P99
 from tests.lab.benchmarks.peers import OURS, WORKER_CPU, rate_of
 from tests.lab.benchmarks.peers.systems import PEERS
 from tests.lab.benchmarks.work import KINDS, OVER_THE_BEST
-from tests.tools.figures import PAGES, files, nightly_block, peers_block, results, with_figures, work_block
+from tests.tools.figures import (
+    PAGES,
+    files,
+    mail_waits,
+    nightly_block,
+    nightly_chart,
+    peers_block,
+    readme_block,
+    results,
+    with_figures,
+    work_block,
+)
 
 
 @pytest.fixture
@@ -99,3 +110,18 @@ def test_the_nightly_job_has_a_row_for_each_measured_queue() -> None:
         shown, unit = row[4].split()
         assert float(shown.replace(",", "")) == pytest.approx(figures[f"{name}, {WAIT_P99}"], rel=0.01)
         assert unit == "ms"
+
+
+def test_readme_shows_the_wait_of_mails_and_the_share_of_others() -> None:
+    found = results("nightly")
+    figures = {figure["name"]: figure for figure in found["parts"]["nightly"]}
+    names = [OURS, "celery", "rq", "huey", "dramatiq", "django-tasks-db"]
+    assert sorted(mail_waits(found)) == sorted(names)
+    for number, name in enumerate(names):
+        figures[f"{name}, {WAIT_P99}"]["median"] = 10.0 * (6 - number)
+        figures[f"{name}, {OTHER_SHARE}"]["median"] = 0.5 if name == OURS else 0.0
+    header, _, waits, shares = readme_block(found).splitlines()[:4]
+    assert header == "|  | django_fairque | django-tasks-db | dramatiq | huey | rq | celery |"
+    assert waits.endswith("| **60 ms** | 10 ms | 20 ms | 30 ms | 40 ms | 50 ms |")
+    assert shares.endswith("| **0.5** | 0 | 0 | 0 | 0 | 0 |")
+    assert "django_fairque 60 ms, django-tasks-db 10 ms, dramatiq 20 ms" in nightly_chart(found)

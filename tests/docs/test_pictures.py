@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_fairque.conf.sections import WorkerConfig
+from django_fairque.engine.model.lanes import check_lane
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 from django_fairque.engine.queue.queue import FairQueue
@@ -39,6 +40,17 @@ def test_the_turns_are_those_of_the_engine(redis: Redis) -> None:
         served.append(lease.user_id)
         queue.finish(lease, took=1, now=NOW)
     assert served == pictures.IN_TURN
+
+
+def test_tasks_in_the_picture_of_lanes_start_as_in_the_engine(redis: Redis) -> None:
+    queue = FairQueue(redis, "default", QueueConfig(fair_by="tasks"))
+    for name, users in pictures.LANE_TASKS.items():
+        queue.push_batch([task(user, lane=check_lane(name, "lane")) for user in users], now=NOW)
+    served = []
+    while lease := queue.pop("w", lease=100, now=NOW):
+        served.append(lease.user_id)
+        queue.finish(lease, took=1, now=NOW)
+    assert served == pictures.IN_LANES
 
 
 def test_a_queue_with_one_user_is_first_come_first_served(redis: Redis) -> None:

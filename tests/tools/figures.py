@@ -15,6 +15,7 @@ from tests.lab.benchmarks import nightly, work
 from tests.lab.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.lab.benchmarks.peers.systems import PEERS
 from tests.tools import history
+from tests.tools.pictures import NARROW, README, bar, picture, seconds, text, title
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,7 +122,60 @@ def nightly_block(written: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-BLOCKS = {"peers": peers_block, "work": work_block, "nightly": nightly_block}
+def mail_waits(written: dict[str, Any]) -> dict[str, float]:
+    """Return the wait of mails (p99, ms) of each queue, ours first, then the others by their wait."""
+    medians = {figure["name"]: figure["median"] for figure in written["parts"]["nightly"]}
+    found = {name: medians[key] for name in (OURS, *PEERS) if (key := f"{name}, {nightly.WAIT_P99}") in medians}
+    return dict(sorted(found.items(), key=lambda item: (item[0] != OURS, item[1])))
+
+
+def readme_block(written: dict[str, Any]) -> str:
+    """The table of README with the waits of mails, and the price that other customers pay for urgent tasks.
+
+    Args:
+        written: what ``python -m tests.lab.benchmarks nightly --write`` wrote.
+    """
+    figures = {figure["name"]: figure for figure in written["parts"]["nightly"]}
+    names = list(mail_waits(written))
+    waits = [_figure(figures[f"{name}, {nightly.WAIT_P99}"]) for name in names]
+    shares = [_figure(figures.get(f"{name}, {nightly.OTHER_SHARE}")).removesuffix(" ×") for name in names]
+    rows = [
+        ["", *names],
+        ["---"] * (len(names) + 1),
+        ["99 % of the mails wait at most", f"**{waits[0]}**", *waits[1:]],
+        ["others’ tasks for each task of a customer who marks all urgent", f"**{shares[0]}**", *shares[1:]],
+    ]
+    normal = seconds(figures[f"{nightly.OURS_NORMAL}, {nightly.WAIT_P99}"]["median"] / 1000)
+    return (
+        "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        + f"\nMails during the nightly job of {nightly.CUSTOMERS:,} customers, {nightly.SLOTS} slots "
+        "([how](docs/contributing/performance.md#a-nightly-job-and-urgent-mails)). "
+        f"With all tasks in lane normal: {normal}.\n"
+    )
+
+
+def nightly_chart(written: dict[str, Any]) -> str:
+    """Draw the waits of mails during a nightly job as bars."""
+    waits = mail_waits(written)
+    left, top, row = 140, 84, 48
+    scale = (NARROW - left - 76) / max(waits.values())
+    bottom = top + row * len(waits)
+    body = title("How long urgent mails wait (p99)", f"while a nightly job of {nightly.CUSTOMERS:,} customers runs")
+    for index, (name, wait) in enumerate(waits.items()):
+        y, words = top + row * index, "name" if name == OURS else "note"
+        kind = "fast" if name == OURS else "slow"
+        body.append(text(left - 10, y + 28, name, f"{words} end"))
+        body += bar(left, y + 14, scale * wait, 18, kind, f"{wait:,.0f} ms", words)
+    body += [
+        f'<path class="axis" d="M{left} {top - 6}V{bottom}"/>',
+        text(20, bottom + 24, f"{nightly.SLOTS} slots, tasks of 20 ms, one mail each 200 ms.", "note"),
+        text(20, bottom + 41, "Each as its documentation recommends.", "note"),
+    ]
+    all_waits = ", ".join(f"{name} {wait:,.0f} ms" for name, wait in waits.items())
+    return picture(bottom + 56, "The wait of urgent mails during a nightly job", f"{all_waits}.", body, width=NARROW)
+
+
+BLOCKS = {"readme": readme_block, "peers": peers_block, "work": work_block, "nightly": nightly_block}
 
 
 def _measured(written: dict[str, Any]) -> str:
@@ -183,6 +237,8 @@ def files() -> dict[Path, str]:
     pages: dict[Path, str] = {}
     for part, page in PAGES.items():
         pages[page] = with_figures(pages.get(page) or page.read_text(), part, results(part))
+    pages[README] = with_figures(README.read_text(), "readme", results("nightly"))
+    pages[DOCS / "images" / "nightly.svg"] = nightly_chart(results("nightly"))
     runs = history.with_run(history.history(), results("peers"))
     return {**pages, history.FILE: history.to_text(runs), history.PICTURE: history.chart(runs)}
 

@@ -30,6 +30,15 @@ FIRST_COME = [user for user, number in TASKS.items() for _ in range(number)]
 IN_TURN = ["acme", "beta", "carol", "acme", "beta", *["acme"] * 5]
 """The order in which the engine serves them, which `test_pictures.py` compares with a server."""
 
+LANE_TASKS = {
+    "bulk": ["acme", "beta", "carol"],
+    "normal": ["acme", "acme", "acme", "beta", "beta"],
+    "urgent": ["carol"],
+}
+"""The tasks in the picture of lanes, in the order in which the users push them."""
+IN_LANES = ["carol", "acme", "beta", "acme", "beta", "acme", "carol", "beta", "acme"]
+"""The order in which the engine serves them, as above."""
+
 STYLE = """\
     .paper { fill: #ffffff; stroke: #c8ccd2 }
     .axis { fill: none; stroke: #5b6672; stroke-width: 1.5 }
@@ -62,10 +71,10 @@ STYLE = """\
 WIDTH = 720
 
 
-def picture(height: int, title: str, description: str, body: Sequence[str], style: str = "") -> str:
-    """Return an SVG of `WIDTH` × ``height`` for light and dark pages, with texts for screen readers."""
+def picture(height: int, title: str, description: str, body: Sequence[str], style: str = "", width: int = WIDTH) -> str:
+    """Return an SVG of ``width`` × ``height`` for light and dark pages, with texts for screen readers."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'role="img" aria-labelledby="title desc">'
     )
     lines = [
@@ -74,7 +83,7 @@ def picture(height: int, title: str, description: str, body: Sequence[str], styl
         f'  <title id="title">{title}</title>',
         f'  <desc id="desc">{description}</desc>',
         f"  <style>\n{STYLE}{style}  </style>",
-        f'  <rect class="paper" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="8"/>',
+        f'  <rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>',
         *(f"  {line}" for line in body),
         "</svg>",
     ]
@@ -134,23 +143,34 @@ Python {versions["python"]}, {versions["server"].title()}."""
 
 # --- the pictures ---
 
-NOISY_CONDITIONS = (
-    "One worker with 8 slots, tasks of 10 ms. Both orders were run, on one server, with the same arrivals."
-)
+NARROW = 404
+"""The width of two pictures side by side in README."""
+
+
+def title(*lines: str) -> list[str]:
+    return [text(20, 30 + 20 * number, line, "name") for number, line in enumerate(lines)]
+
+
+def bar(x: float, y: float, width: float, height: int, kind: str, words: str, words_kind: str) -> list[str]:
+    """A bar with words behind it."""
+    return [
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{max(2.0, width):.1f}" height="{height}" rx="2"/>',
+        text(round(x + max(2.0, width) + 6, 1), y + height / 2 + 5, words, words_kind),
+    ]
 
 
 def noisy_neighbor(found: Mapping[str, Any]) -> str:
     """Draw in two bars the wait of each customer's single task behind 10,000 tasks of another customer."""
     fair, first_come = waits(found, "fair"), waits(found, "first come")
-    left, top, row, most = 150, 92, 38, max(first_come)
-    scale = (WIDTH - left - 80) / most
+    left, top, row, most = 112, 116, 30, max(first_come)
+    scale = (NARROW - left - 62) / most
     bottom = top + row * len(fair)
     body = [
-        text(24, 32, "How long a customer’s single task waits behind another customer’s 10,000 tasks", "name"),
-        '<rect class="slow" x="24" y="50" width="13" height="13" rx="2"/>',
-        text(43, 61, "first come, first served", "note"),
-        '<rect class="fast" x="200" y="50" width="13" height="13" rx="2"/>',
-        text(219, 61, "django_fairque: each customer has its turn", "note"),
+        *title("How long a customer’s single task waits", "behind another customer’s 10,000 tasks"),
+        '<rect class="slow" x="20" y="66" width="13" height="13" rx="2"/>',
+        text(39, 77, "first come, first served", "note"),
+        '<rect class="fast" x="20" y="86" width="13" height="13" rx="2"/>',
+        text(39, 97, "django_fairque: each customer has its turn", "note"),
     ]
     for second in range(0, int(most) + 1, 2):
         x = left + scale * second
@@ -159,22 +179,22 @@ def noisy_neighbor(found: Mapping[str, Any]) -> str:
     for index, (short, long) in enumerate(zip(fair, first_come, strict=True)):
         y = top + row * index
         body += [
-            text(left - 12, y + 18, f"sent {index + 1} s later", "note end"),
-            f'<rect class="slow" x="{left}" y="{y}" width="{scale * long:.1f}" height="13" rx="2"/>',
-            text(round(left + scale * long + 8, 1), y + 11, seconds(long), "note"),
-            f'<rect class="fast" x="{left}" y="{y + 15}" width="{max(2.0, scale * short):.1f}" height="13" rx="2"/>',
-            text(round(left + max(2.0, scale * short) + 8, 1), y + 27, seconds(short), "name"),
+            text(left - 10, y + 15, f"sent {index + 1} s later", "note end"),
+            *bar(left, y, scale * long, 11, "slow", seconds(long), "note"),
+            *bar(left, y + 12, scale * short, 11, "fast", seconds(short), "name"),
         ]
     body += [
-        f'<path class="axis" d="M{left} {top - 6}V{bottom}H{WIDTH - 24}"/>',
-        text(24, bottom + 46, NOISY_CONDITIONS, "note"),
+        f'<path class="axis" d="M{left} {top - 6}V{bottom}H{NARROW - 20}"/>',
+        text(20, bottom + 42, "One worker with 8 slots, tasks of 10 ms.", "note"),
+        text(20, bottom + 59, "Both orders: on one server, the same arrivals.", "note"),
     ]
     description = (
         f"{len(fair)} customers send one task each, a second apart, behind 10,000 tasks of another customer. "
         f"First come, first served, they wait {seconds(max(first_come))} to {seconds(min(first_come))}. "
         f"With django_fairque they wait {seconds(min(fair))} to {seconds(max(fair))}."
     )
-    return picture(bottom + 64, "A customer’s single task behind another customer’s 10,000 tasks", description, body)
+    heading = "A customer’s single task behind another customer’s 10,000 tasks"
+    return picture(bottom + 74, heading, description, body, width=NARROW)
 
 
 BOX, STEP, LEFT = 48, 57, 138
@@ -184,37 +204,55 @@ ROUND_SECONDS, FIRST_SECONDS, CYCLE_SECONDS = 1.0, 1.5, 16.0
 def turns() -> str:
     """Ten tasks of three users: served from one queue, and in turn. Moving, where the reader allows movement."""
     body = [text(24, 32, "Ten rounds: acme pushes seven tasks, then beta two, then carol one", "name")]
-    body += _panel(56, "First come, first served: one queue for all", FIRST_COME, [FIRST_COME])
-    queues = [[user] * number for user, number in TASKS.items()]
+    body += _panel(56, "First come, first served: one queue for all", FIRST_COME, {"waiting": FIRST_COME})
+    queues = {f"{user} waits": [user] * number for user, number in TASKS.items()}
     body += _panel(232, "django_fairque: a queue for each user, served in turn", IN_TURN, queues)
-    frames = "".join(
-        f"      @keyframes round{number} {{ 0%, {_percent(number)} {{ transform: translate(var(--x), var(--y)) }} "
-        f"{_percent(number + 0.6)}, 100% {{ transform: none }} }}\n"
-        for number in range(len(IN_TURN))
-    )
-    style = (
-        "    @media (prefers-reduced-motion: no-preference) {\n"
-        f"      .task {{ animation: {CYCLE_SECONDS:g}s ease-in-out infinite }}\n{frames}    }}\n"
-    )
     description = (
         f"First come, first served, the tasks start in the order {', '.join(FIRST_COME)}: carol waits for nine tasks. "
         f"With django_fairque they start in the order {', '.join(IN_TURN)}: carol waits for two."
     )
-    return picture(482, "A first-come queue and the ring, for ten rounds", description, body, style)
+    return picture(482, "A first-come queue and the ring, for ten rounds", description, body, _moves(len(IN_TURN)))
+
+
+def lanes() -> str:
+    """Nine tasks in three lanes, and the order in which they start."""
+    body = [text(24, 32, "A nightly job sends bulk tasks, acme and beta work, then carol asks for a code", "name")]
+    queues = {lane: LANE_TASKS[lane] for lane in ("urgent", "normal", "bulk")}
+    note = "carol’s urgent task came last and starts first. Among bulk tasks, those of users who had less start first."
+    body += _panel(50, "Three lanes across all users", IN_LANES, queues, note)
+    description = (
+        "Waiting: an urgent task of carol, three normal tasks of acme and two of beta, and a bulk task of each. "
+        f"They start in this order: {', '.join(IN_LANES)}."
+    )
+    return picture(302, "Nine tasks in three lanes", description, body, _moves(len(IN_LANES)))
+
+
+def _moves(rounds: int) -> str:
+    """The style that moves each task from its queue in its round."""
+    frames = "".join(
+        f"      @keyframes round{number} {{ 0%, {_percent(number)} {{ transform: translate(var(--x), var(--y)) }} "
+        f"{_percent(number + 0.6)}, 100% {{ transform: none }} }}\n"
+        for number in range(rounds)
+    )
+    return (
+        "    @media (prefers-reduced-motion: no-preference) {\n"
+        f"      .task {{ animation: {CYCLE_SECONDS:g}s ease-in-out infinite }}\n{frames}    }}\n"
+    )
 
 
 def _percent(rounds: float) -> str:
     return f"{(FIRST_SECONDS + ROUND_SECONDS * rounds) / CYCLE_SECONDS:.2%}"
 
 
-def _panel(top: int, title: str, order: Sequence[str], queues: Sequence[Sequence[str]]) -> list[str]:
+def _panel(
+    top: int, title: str, order: Sequence[str], queues: Mapping[str, Sequence[str]], note: str = ""
+) -> list[str]:
     """The queues with their tasks, and below the tasks that have started, by round. A task moves from its queue."""
     started = top + 40 + 40 * len(queues)
     body = [text(24, top + 16, title, "name")]
     places: dict[str, list[tuple[int, int]]] = {user: [] for user in TASKS}
-    for row, queue in enumerate(queues):
+    for row, (label, queue) in enumerate(queues.items()):
         y = top + 30 + 40 * row
-        label = "waiting" if len(queues) == 1 else f"{queue[0]} waits"
         body.append(text(24, y + 20, label, "note"))
         for index, user in enumerate(queue):
             x = LEFT + STEP * index
@@ -229,8 +267,8 @@ def _panel(top: int, title: str, order: Sequence[str], queues: Sequence[Sequence
             f'<rect class="{user}" x="{x}" y="{started}" width="{BOX}" height="30" rx="4"/>'
             f"{text(x + BOX / 2, started + 20, user, 'middle')}</g>"
         )
-    rounds = order.index("carol") + 1
-    body.append(text(24, started + 72, f"carol’s only task starts in round {rounds}.", "note"))
+    note = note or f"carol’s only task starts in round {order.index('carol') + 1}."
+    body.append(text(24, started + 72, note, "note"))
     return body
 
 
@@ -240,6 +278,7 @@ def files() -> dict[Any, str]:
     return {
         DOCS / "images" / "noisy-neighbor.svg": noisy_neighbor(found),
         DOCS / "images" / "turns.svg": turns(),
+        DOCS / "images" / "lanes.svg": lanes(),
         README: FIGURES.sub(lambda _: readme_figures(found), README.read_text()),
     }
 

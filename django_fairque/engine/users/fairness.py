@@ -67,7 +67,7 @@ class UserFairness:
     ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
     ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task that is no
     bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
-    that time by lane, in seconds; of lane bulk only for users that were asked for by id.
+    that time by lane, in seconds; of lane bulk only for users that are given by id.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
