@@ -21,10 +21,10 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.monitoring.formatting import duration, number, plain
 from django_fairque.monitoring.report import (
-    describe_reserved_slots,
     missing_words,
     pause_suffix,
     queue_lines,
+    reserved_slots,
     top_users,
     trend_words,
 )
@@ -85,10 +85,8 @@ def _build_heading(stats: QueueStats, workers: Sequence[WorkerRecord]) -> Iterat
     slots = sum(int(digits) for digits in numbers if digits.isascii() and digits.isdecimal() and len(digits) < 7)
     waiting = {"ready": sum(stats.depth.values()), "scheduled": stats.states["scheduled"]}
     waiting.update(deferred=stats.states["deferred"], dead=stats.states["failed"])
-    reserved = describe_reserved_slots(workers)
-    yield f"slots    {number(slots)}, running {number(stats.states['started'])}" + (
-        reserved and f", reserved {reserved}"
-    )
+    reserved = (text := reserved_slots(workers)) and f", reserved {text}"
+    yield f"slots    {number(slots)}, running {number(stats.states['started'])}{reserved}"
     trend = trend_words(stats.trend)
     yield (
         "backlog  " + ", ".join(f"{name} {number(count)}" for name, count in waiting.items()) + (trend and f": {trend}")

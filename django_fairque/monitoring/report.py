@@ -41,7 +41,7 @@ def differing_declarations(queue: FairQueue) -> list[str]:
     return [f"running workers have declared different schedules: {'; '.join(versions)}"]
 
 
-def describe_reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] = str) -> str:
+def reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] = str) -> str:
     """Return how many slots of these processes lower lanes never take, such as ``urgent 1, normal 2``; empty if none."""
     slots: Counter[str] = Counter()
     for worker in workers:

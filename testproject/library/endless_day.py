@@ -154,8 +154,8 @@ class EndlessDay:
 
 def send_nightly_job() -> int:
     """Send a bulk task of each customer in `NIGHTLY`; return their number."""
-    calls = [((owner, number, MEAN_RUN_SECONDS), {}) for number, owner in enumerate(NIGHTLY)]
-    return len(serve_customer.using(lane="bulk").enqueue_many(calls))
+    job = serve_customer.using(lane="bulk")
+    return len(job.enqueue_many([((owner, number, MEAN_RUN_SECONDS), {}) for number, owner in enumerate(NIGHTLY)]))
 
 
 def end_day(queue: FairQueue) -> None:

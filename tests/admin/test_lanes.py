@@ -91,12 +91,12 @@ def test_the_page_of_a_user_shows_the_longest_wait_of_each_lane(
         return int(redis.info("stats")["total_commands_processed"]) - before
 
     now = time.time()
-    for age, lane, priority in ((9000, "normal", 3), (5000, "normal", 1)):
-        queue.push(Task.create("ann", priority, 1, lane=lane), now=now - age)
+    for age, priority in ((9000, 3), (5000, 1)):
+        queue.push(Task.create("ann", priority, 1), now=now - age)
     commands()
     plain = commands()
-    for age, lane in ((4000, "bulk"), (3000, "urgent"), (2000, "bulk"), (1000, "urgent")):
-        queue.push(Task.create("ann", 3, 1, lane=lane), now=now - age)
+    for number, lane in enumerate((*OTHER_LANES[::-1], *OTHER_LANES[::-1])):
+        queue.push(Task.create("ann", 3, 1, lane=lane), now=now - 4000 + 1000 * number)
     before = int(redis.info("stats")["total_commands_processed"])
     table = words(admin_client, "users", user="ann").partition("Lane Ready Longest wait ")[2]
     assert table.startswith("urgent 2 50 min normal 2 2 h 30 min bulk 2 1 h 7 min ")

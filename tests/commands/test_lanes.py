@@ -93,12 +93,9 @@ def test_dead_letters_are_requeued_in_a_lane(run: Run, queue: FairQueue, bury: B
 
 def test_reserved_slots_of_all_processes_are_shown(run: Run, queue: FairQueue) -> None:
     assert "reserved" not in run("fairque_stats")
-    for worker, reserve in (
-        ("w1", {"urgent": 1, "normal": 2}),
-        ("w2", {"urgent": 1}),
-        ("w3", {"normal": 0}),
-        ("w4", {}),
-    ):
+    reserves: list[dict[Lane, int]] = [{"urgent": 1, "normal": 2}, {"urgent": 1}, {"normal": 0}, {}]
+    for number, reserve in enumerate(reserves):
+        worker = f"w{number}"
         options = WorkerOptions(worker, queues=("default",), concurrency=8, reserve=reserve)
         queue.heartbeat(worker, worker_info(options, done=0, running=0, status="working"))
     assert "\nslots    reserved urgent 2, normal 2\n" in run("fairque_stats")

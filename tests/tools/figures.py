@@ -244,5 +244,5 @@ def files() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for file, text in files().items():
-        file.write_text(text)
+    for file, content in files().items():
+        file.write_text(content)

@@ -27,7 +27,7 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
-from django_fairque.monitoring.report import describe_reserved_slots
+from django_fairque.monitoring.report import reserved_slots
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class WorkerRow:
 
     @property
     def reserved(self) -> str:
-        return describe_reserved_slots([self.record], word)
+        return reserved_slots([self.record], word)
 
     @property
     def memory_bytes(self) -> float | None:

@@ -19,14 +19,7 @@ from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.management.listing import Column, Listing, age
 from django_fairque.monitoring.formatting import duration, number, plain, share
 from django_fairque.monitoring.monitor import exceeded_limits
-from django_fairque.monitoring.report import (
-    describe_reserved_slots,
-    queue_lines,
-    shard_lines,
-    top_lines,
-    top_users,
-    user_lines,
-)
+from django_fairque.monitoring.report import queue_lines, reserved_slots, shard_lines, top_lines, top_users, user_lines
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -110,18 +103,11 @@ class Command(QueueCommand):
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
         shards = queue.get_shard_stats()
-        reserved = describe_reserved_slots(queue.workers())
+        reserved = reserved_slots(queue.workers())
         if options["json"]:
             parts = [asdict(shard) for shard in shards]
-            yield json.dumps(
-                {
-                    **asdict(stats),
-                    "shards": parts,
-                    "reserved": reserved,
-                    "over_limit": over,
-                    **({"top": asdict(top)} if top else {}),
-                }
-            )
+            figures = {**asdict(stats), "shards": parts, "reserved": reserved, "over_limit": over}
+            yield json.dumps({**figures, **({"top": asdict(top)} if top else {})})
             return
         yield from queue_lines(stats)
         if reserved:
