@@ -199,12 +199,12 @@ def test_a_schedule_of_a_known_name_and_one_too_many_are_refused(
 
 def test_editing_the_timing_leaves_the_task_as_it_was(admin_client: Client, queue: FairQueue) -> None:
     task = Task.create("ann", 2, {"args": ["k", 1], "kwargs": {}}, name=TASK, max_retries=9, timeout=7)
-    before = queue.schedules.add("a", task=task, every=60, grace=5, source="command")
+    before = queue.schedules.add("a", task=task, every=60, catch_up=5, source="command")
     answer = edit(admin_client, "a", cron="0 4 * * *", args="", user="ann", priority=task.priority.name)
     assert messages_of(answer) == "Schedule a was changed: At 04:00 every day."
     after = queue.schedules.get("a")
     assert after.task == before.task
-    assert (after.cron, after.every, after.grace, after.source) == ("0 4 * * *", None, 5, "command")
+    assert (after.cron, after.every, after.catch_up, after.source) == ("0 4 * * *", None, 5, "command")
     assert [schedule.name for schedule in queue.schedules.list()] == ["a"]
 
 

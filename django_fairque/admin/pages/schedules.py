@@ -150,7 +150,7 @@ class ScheduleForm(forms.Form):
         options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
         options["source"] = "admin"
         if self.known is not None:  # the schedule keeps its owner
-            options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
+            options |= {name: getattr(self.known, name) for name in ("catch_up", "source", "declared")}
         if found["expires"] is not None or self._is_kept:
             options["expires"] = found["expires"]
         try:

@@ -993,7 +993,7 @@ class AsyncSchedules:
         - ``every``: seconds (or a timedelta) between two run times, at least 1.
         - ``start``: when ``every`` begins to count; now by default.
         - ``timezone``: the zone of ``cron``; UTC by default.
-        - ``missed``: what happens to run times that could not be fired for more than ``grace`` seconds (60 by
+        - ``missed``: what happens to run times that could not be fired for more than ``catch_up`` seconds (60 by
           default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
         - ``expires``: seconds from a run time until its task is a dead letter if it has not started; by default that
           of the call.

@@ -34,7 +34,7 @@ MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
 """Policies for run times that were missed because no worker was running: fire none of them, the last one, or all."""
 SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
 """Keys of a shard: definitions, next run times, and last firings of its schedules, by name."""
-MISSED_GRACE_SECONDS = 60.0
+CATCH_UP_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
 DECLARED_SOURCE = "settings"
@@ -73,7 +73,7 @@ class Schedule:
 
     ``name`` is its name; ``enabled`` is False while it is switched off. Its run times follow from ``cron`` in
     ``timezone``, or from ``every`` (seconds, counted from ``start``). ``missed`` is the policy for run times that are
-    more than ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
+    more than ``catch_up`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
     firing pushes. ``next_at`` is the next run time, None while it is switched off; ``last`` is the last firing.
     """
 
@@ -84,7 +84,7 @@ class Schedule:
     timezone: str = "UTC"
     start: float = 0.0
     missed: str = "skip"
-    grace: float = MISSED_GRACE_SECONDS
+    catch_up: float = CATCH_UP_SECONDS
     expires: float | None = None
     """Seconds from a run time until its task is dead if it has not started."""
     enabled: bool = True
@@ -198,8 +198,7 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
     schedule = Schedule(name, extract_template(task), **given)
     if schedule.missed not in MISSED_POLICIES:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED_POLICIES)}, got {short(schedule.missed)}")
-    if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
-        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {short(schedule.grace)}")
+    schedule = replace(schedule, catch_up=duration(schedule.catch_up, "catch_up"))
     if schedule.expires is not None:
         schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
         if not schedule.expires:
@@ -382,9 +381,9 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
     is_fired = True
-    if moment - run_time > schedule.grace and schedule.missed != "all":
-        # A run time that is late by exactly the grace is not missed.
-        run_time = timing.find_last_run(moment - schedule.grace - 1e-6, run_time)
+    if moment - run_time > schedule.catch_up and schedule.missed != "all":
+        # A run time that is late by exactly catch_up is not missed.
+        run_time = timing.find_last_run(moment - schedule.catch_up - 1e-6, run_time)
         is_fired = schedule.missed == "one"
     following = timing.find_next_run(run_time)
     pushed, task_id, error = push_args(commands, []), "", ""
@@ -454,7 +453,7 @@ def _busy(name: str) -> TaskValidationError:
     return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
 
 
-SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
+SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "catch_up", "expires", "enabled", "source", "declared")
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:

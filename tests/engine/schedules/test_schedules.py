@@ -120,7 +120,8 @@ class TestWhen:
             ],
             ({"every": 5, "timezone": "../etc/passwd"}, "name of a time zone"),
             ({"every": 5, "missed": "twice"}, "one of skip, one, all, got 'twice'"),
-            ({"every": 5, "grace": -1}, "grace must be"),
+            ({"every": 5, "catch_up": -1}, "catch_up must be"),
+            ({"every": 5, "catch_up": 10**5000}, "catch_up must be a number of seconds from 0 to"),
             ({"every": 5, "expires": -1}, "expires must be a number of seconds from 0"),
             ({"every": 5, "expires": 0}, "expires must be more than 0 seconds"),
             ({"every": 5, "expires": "soon"}, "expires must be a number of seconds"),
@@ -135,9 +136,9 @@ class TestWhen:
 
     def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue) -> None:
         hour = timedelta(hours=1)
-        given: dict[str, Any] = {"every": hour, "grace": hour / 2, "expires": hour / 4, "now": NOW}
+        given: dict[str, Any] = {"every": hour, "catch_up": hour / 2, "expires": hour / 4, "now": NOW}
         made = queue.schedules.add("s", task=task(), **given)
-        assert (made.every, made.grace, made.expires) == (3600, 1800, 900)
+        assert (made.every, made.catch_up, made.expires) == (3600, 1800, 900)
         assert made.next_at == NOW + 3600
         with pytest.raises(TaskValidationError, match=r"from 1 to ten years, got 0\.5"):
             queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
