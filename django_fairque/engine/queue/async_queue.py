@@ -995,8 +995,13 @@ class AsyncSchedules:
         - ``timezone``: the zone of ``cron``; UTC by default.
         - ``missed``: what happens to run times that could not be fired for more than ``catch_up`` seconds (60 by
           default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
-        - ``expires``: seconds from a run time until its task is a dead letter if it has not started; by default that
-          of the call.
+        - ``overlap``: what happens to a run if the task of the run before has not ended: ``"allow"`` enqueues it too
+          (the default), ``"skip"`` leaves it out, ``"queue"`` lets it wait until that task ends, whatever its end; if a
+          run waits already, it is left out.
+        - ``jitter``: seconds by which the task of a run starts later at most, none by default: a part of them that is
+          the same for each run time, and less than the time until the next run.
+        - ``expires``: seconds from a run time (and its jitter) until its task is a dead letter if it has not started;
+          by default that of the call.
         - ``enabled``: False to add it switched off; True by default.
         - ``source``: where it is declared: code (the default), settings, command or admin.
         - ``declared``: for a schedule from settings, its declaration.

@@ -21,6 +21,7 @@ from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskValidationError, nearest, short
 
 MIN_INTERVAL_SECONDS = 1.0
+MAX_COUNTED_RUNS = 1000
 FIELDS = 5
 """The number of fields of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
@@ -76,6 +77,14 @@ class Timing:
             passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
             return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
         return next(self._iterate_run_times(moment), None)
+
+    def count_runs(self, first: float, last: float) -> int:
+        """Return the number of run times from ``first`` to ``last``, both included, as Unix times; at most 1,000."""
+        count = 1
+        while first < last and count < MAX_COUNTED_RUNS:
+            first = self.find_next_run(first) or last
+            count += 1
+        return count
 
     def find_last_run(self, moment: float, first: float) -> float:
         """Return the last run time at or before ``moment``, as Unix times; ``first`` is one that is known to be."""

@@ -146,7 +146,7 @@ def _last(schedule: Schedule) -> float | None:
 
 def _fields(schedule: Schedule) -> dict[str, Any]:
     fields = dataclasses.asdict(schedule)
-    del fields["stored"], fields["signature"]
+    del fields["stored"], fields["signature"], fields["runs"]
     return fields
 
 

@@ -343,7 +343,7 @@ def a_schedule_s_last_instant(scene: Scene) -> Act:
     stored = scene.redis.hget(f"{P}schedules", "s")
     due = f"{scene.redis.zscore(f'{P}schedules:due', 's'):.0f}"
     home = scene.queue._shards.home
-    args = ["s", stored, due, "", "", *push_args(home, [scene.task("last")])]
+    args = ["s", stored, due, "", "", "", *push_args(home, [scene.task("last")])]
     call = home.call("fire", args, scene.now, reply=new_nonce())
     return lambda queue: queue._transport.send(call)
 
