@@ -78,7 +78,7 @@ def test_a_disabled_schedule_stays_so_until_its_declaration_changes(
     declare: Callable[..., FairQueue],
 ) -> None:
     queue = declare(a=GOOD)
-    queue.schedules.disable("a")
+    queue.schedules.pause("a")
     assert not declare(a=GOOD).schedules.get("a").enabled
     assert declare(a={**GOOD, "every": 90}).schedules.get("a").enabled
 

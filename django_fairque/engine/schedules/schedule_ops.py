@@ -20,7 +20,8 @@ from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer, duration, moment, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short, suggestion
-from django_fairque.engine.model.ids import check_id, new_nonce
+from django_fairque.engine.model.ids import check_id, check_text, new_nonce
+from django_fairque.engine.model.pauses import Pause, PauseEnd, pause_fields
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
@@ -77,7 +78,7 @@ class LastFired:
 
 
 @dataclass(frozen=True)
-class Run:
+class ScheduleRun:
     """One of the latest runs of a schedule, or several successive ones that were skipped, missed or refused. Times are Unix
     times.
     """
@@ -102,10 +103,10 @@ class Run:
 class Schedule:
     """One recurring piece of work. Times are Unix times.
 
-    ``name`` is its name; ``enabled`` is False while it is switched off. Its run times follow from ``cron`` in
+    ``name`` is its name; ``enabled`` is False while it is paused without an end. Its run times follow from ``cron`` in
     ``timezone``, or from ``every`` (seconds, counted from ``start``). ``missed`` is the policy for run times that are
     more than ``catch_up`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
-    firing pushes. ``next_at`` is the next run time, None while it is switched off; ``last`` is the last firing that enqueued a
+    firing pushes. ``next_at`` is the next run time, None during such a pause; ``last`` is the last firing that enqueued a
     task. ``runs`` are the latest runs, newest first, at most 20; empty in a list of schedules. ``overlap`` says what happens
     to a run if the one before has not ended, and ``jitter`` are the seconds by which a run is put off at most.
     """
@@ -123,6 +124,10 @@ class Schedule:
     expires: float | None = None
     """Seconds from a run time until its task is dead if it has not started."""
     enabled: bool = True
+    pause_note: str = ""
+    """The note of its pause."""
+    pause_until: float | None = None
+    """The end of its last pause that has one: ``next_at`` is later, so nothing has to end the pause."""
     source: str = "code"
     declared: str = ""
     """The declaration of a schedule from settings."""
@@ -132,7 +137,7 @@ class Schedule:
     """
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
-    runs: tuple[Run, ...] = field(default=(), compare=False)
+    runs: tuple[ScheduleRun, ...] = field(default=(), compare=False)
     stored: bytes = field(default=b"", compare=False, repr=False)
     """The definition as it was read. Another version of this package may have written it."""
 
@@ -140,6 +145,13 @@ class Schedule:
     def timing(self) -> Timing:
         """When it is due."""
         return Timing(self.cron, self.every, self.timezone, self.start)
+
+    def get_pause(self, moment: float) -> Pause | None:
+        """Return its pause at a ``moment``, as Unix time; None if it is not paused then."""
+        if not self.enabled:
+            return Pause(self.pause_note)
+        is_over = self.pause_until is None or self.pause_until <= moment
+        return None if is_over else Pause(self.pause_note, self.pause_until)
 
     @property
     def when(self) -> str:
@@ -164,7 +176,10 @@ class Schedule:
         return task.with_signature(self.signature.encode())
 
     def make_run(self, run_time: float, behind: str) -> Task:
-        """Return the task for a run time, as a Unix time. It waits for the task ``behind``; empty for none."""
+        """Return the task for a run time.
+
+        ``run_time`` is the Unix time, ``behind`` the id of a task that must end before; empty for none.
+        """
         delay = self.put_off(run_time)
         options: dict[str, Any] = {"execute_after": run_time + delay} if delay else {}
         if behind:
@@ -172,8 +187,8 @@ class Schedule:
         return self.make_task(_task_id(self.name, run_time), run_time + delay, **options)
 
     def put_off(self, run_time: float) -> float:
-        """Return the seconds by which the task of a run time (a Unix time) starts later: the same for each call, at most
-        ``jitter``, and less than the time until the next run.
+        """Return the seconds by which the task of a ``run_time`` (a Unix time) starts later: the same for each call, at
+        most ``jitter``, and less than the time until the next run.
         """
         if not self.jitter:
             return 0.0
@@ -255,7 +270,9 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
     given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
     start = moment(given["start"], "start")
     given["start"] = now if start is None else start
+    given["pause_until"] = moment(given.get("pause_until"), "pause_until")
     schedule = Schedule(name, extract_template(task), **given)
+    check_text(schedule.pause_note, "pause_note")
     if schedule.missed not in MISSED_POLICIES:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED_POLICIES)}, got {short(schedule.missed)}")
     if schedule.overlap not in OVERLAP_POLICIES:
@@ -331,7 +348,9 @@ def add_on_shard(
         following = None
         if schedule.enabled:
             same = known is not None and known.enabled and known.timing == schedule.timing
-            following = known.next_at if same and known is not None else schedule.timing.find_next_run(moment)
+            same = same and known is not None and known.pause_until == schedule.pause_until
+            begin = max(moment, schedule.pause_until or 0)
+            following = known.next_at if same and known is not None else schedule.timing.find_next_run(begin)
         extra = [] if change is None else change.arguments(known, moment)
         if (yield from _set(commands, known, schedule, following, now, extra)):
             return (yield from get(commands, name))
@@ -342,14 +361,29 @@ def too_many(commands: Commands) -> TaskValidationError:
     return TaskValidationError(f"queue {commands.name!r} has {MAX_SCHEDULES} schedules already; remove some")
 
 
-def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Operation[None]:
-    moment = yield from server_time(now)
+def pause(commands: Commands, name: str, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
+    fields = pause_fields(note, until, now)
+    moment, paused = (yield from server_time(now)), int(str(fields["paused"]))
+    if paused < 0:  # a length of time
+        paused = to_us(moment) - paused
+    end = None if paused == 1 else paused / 1_000_000
+    yield from _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
+
+
+def resume(commands: Commands, name: str, now: float | None) -> Operation[None]:
+    yield from _set_pause(commands, name, None, (yield from server_time(now)), now)
+
+
+def _set_pause(commands: Commands, name: str, pause: Pause | None, moment: float, now: float | None) -> Operation[None]:
+    note, until = ("", None) if pause is None else (pause.note, pause.until)
+    is_enabled = pause is None or until is not None
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
-        if known.enabled is enabled:
+        if known.get_pause(moment) == pause:
             return
-        following = known.timing.find_next_run(moment) if enabled else None
-        if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
+        changed = replace(known, enabled=is_enabled, pause_note=note, pause_until=until)
+        following = known.timing.find_next_run(until or moment) if is_enabled else None
+        if (yield from _set(commands, known, changed, following, now)):
             return
     raise _busy(name)
 
@@ -445,7 +479,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     """Fire once, or skip missed run times once. Return None if another process was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
-    run = Run("enqueued", run_time, moment, run_time)
+    run = ScheduleRun("enqueued", run_time, moment, run_time)
     if moment - run_time > schedule.catch_up and schedule.missed != "all":
         # A run time that is late by exactly catch_up is not missed.
         run_time = timing.find_last_run(moment - schedule.catch_up - 1e-6, run_time)
@@ -473,7 +507,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     return Fired(schedule.name, run_time, task_id if code == 1 else "", is_refused=code == 2, error=error)
 
 
-def _avoid_overlap(commands: Commands, schedule: Schedule, run: Run) -> Operation[Run]:
+def _avoid_overlap(commands: Commands, schedule: Schedule, run: ScheduleRun) -> Operation[ScheduleRun]:
     """Let a run wait for the task of the run before, or skip it, if that task has not ended.
 
     At most two tasks have not ended: one and the one that waits for it. The waiting one can end first, if it is canceled.
@@ -491,7 +525,7 @@ def _avoid_overlap(commands: Commands, schedule: Schedule, run: Run) -> Operatio
     return replace(run, behind=unended[0])
 
 
-def _runs_text(runs: Sequence[Run], run: Run) -> str:
+def _runs_text(runs: Sequence[ScheduleRun], run: ScheduleRun) -> str:
     """Return the latest runs with a new one, as the server keeps them."""
     if runs and run.happened == runs[0].happened != "enqueued":
         run = replace(run, first=runs[0].first, count=runs[0].count + run.count)
@@ -499,10 +533,10 @@ def _runs_text(runs: Sequence[Run], run: Run) -> str:
     return json.dumps([astuple(run)[:-1] for run in (run, *runs)][:KEPT_RUNS], separators=(",", ":"))
 
 
-def _read_runs(name: str, text: bytes | None) -> tuple[Run, ...]:
+def _read_runs(name: str, text: bytes | None) -> tuple[ScheduleRun, ...]:
     """Return no runs if the text is damaged, so that the schedule goes on."""
     try:
-        runs = [Run(*fields) for fields in json.loads(text or b"[]")]
+        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")]
         return tuple(
             replace(run, task_id=_task_id(name, run.run_time) if run.happened == "enqueued" else "") for run in runs
         )
@@ -568,7 +602,7 @@ def _busy(name: str) -> TaskValidationError:
 
 SCHEDULE_OPTIONS = (
     *("cron", "every", "timezone", "start", "missed", "catch_up", "overlap", "jitter", "expires", "enabled"),
-    *("source", "declared"),
+    *("pause_note", "pause_until", "source", "declared"),
 )
 
 

@@ -325,7 +325,7 @@ def a_schedule(scene: Scene) -> Act:
 
     def act(queue: Any) -> None:
         queue.schedules.add("s", task=made, every=30, now=scene.now)
-        queue.schedules.disable("s", now=scene.now)
+        queue.schedules.pause("s", now=scene.now)
         queue.schedules.remove("s", now=scene.now)
 
     return act
