@@ -36,6 +36,24 @@ MAX_ZONE_CHARACTERS = 100
 """Characters of a time zone's name; the longest known one has 32."""
 
 
+FIELD_RANGES = (("minute", 60), ("hour", 24), ("day-of-month", 31), ("month", 12), ("day-of-week", 7))
+"""The fields of a cron expression, each with the number of its values."""
+
+
+def find_long_step(cron: str) -> str:
+    """Return a sentence about the first step in a cron expression that is longer than its field, as in ``*/90 * * * *``; empty
+    if there is none.
+    """
+    for (name, size), field in zip(FIELD_RANGES, cron.split(), strict=False):
+        for step in map(int, re.findall(r"/([0-9]{1,9})", field)):
+            if step > size:
+                return (
+                    f"the {name} field {field} has a step of {step}, but only {size} values: counting begins again with each "
+                    f"round, so the step never leads to a second value"
+                )
+    return ""
+
+
 @dataclass(frozen=True)
 class Timing:
     """When a schedule is due: ``cron`` in ``zone``, or every ``every`` seconds from ``start`` on, as Unix time."""

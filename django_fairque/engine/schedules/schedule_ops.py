@@ -279,7 +279,7 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
         raise TaskValidationError(
             f"overlap must be one of {', '.join(OVERLAP_POLICIES)}, got {short(schedule.overlap)}"
         )
-    spans = {name: duration(getattr(schedule, name), name) for name in ("catch_up", "jitter")}
+    spans: dict[str, Any] = {name: duration(getattr(schedule, name), name) for name in ("catch_up", "jitter")}
     schedule = replace(schedule, **spans)
     if schedule.expires is not None:
         schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
