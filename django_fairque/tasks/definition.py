@@ -287,8 +287,8 @@ class Sendable(Composable, Generic[P, R_co]):
     async def aenqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[Any]]:
         """Send many calls, from a coroutine.
 
-        ``calls``, ``over`` and the errors are the same as for `enqueue_many`. Returns one handle for each call, in the
-        same order.
+        ``calls``, ``over`` (seconds or a timedelta; None by default) and the errors are the same as for `enqueue_many`.
+        Returns one handle for each call, in the same order.
         """
         return await sending.asend(self.options, await self._knowing_user(self._build_many, calls, over))
 
