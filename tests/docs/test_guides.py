@@ -261,7 +261,8 @@ def test_the_examples_of_model_events_work_as_described(project: Project, queue:
 
 def test_the_examples_of_django_tasks_work_as_described(project: Project, settings: Settings) -> None:
     names = project.read("django-tasks.md")
-    assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
+    options = BackendOptions(settings.TASKS["default"]["OPTIONS"])
+    assert (options.problems, options.get_options("shop.tasks.report").options.max_retries) == ([], 4)
     result = names["result"]
     assert get_queue("mail").get_task(result.id).user_id == "acme"
     assert get_queue("mail").get_task(result.id).max_retries == 3
