@@ -84,6 +84,15 @@ class FairqueBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Read the options, of which those of Django's proposal for retries may stand next to ``OPTIONS``.
+
+        ``alias`` is the backend's name in ``TASKS``, and ``params`` its entry there.
+        """
+        super().__init__(alias, params)
+        proposed: dict[str, Any] = {name: params[name] for name in ("MAX_ATTEMPTS", "BACKOFF") if name in params}
+        self.options = {**proposed, **self.options}
+
     @cached_property
     def settings(self) -> BackendOptions:
         """The checked ``OPTIONS``; ``settings.problems`` lists their mistakes."""

@@ -14,10 +14,11 @@ from django_fairque import signals
 from django_fairque.backends import results
 from django_fairque.backends.compat import AnyTask, GenericTask, InvalidTask, TaskContext, task_enqueued
 from django_fairque.backends.compat import task as django_task
+from django_fairque.backends.options import checked_attempts
 from django_fairque.backends.results import TaskMetadata
-from django_fairque.backends.running import runner
+from django_fairque.backends.running import ResultBackoffFunction, runner
 from django_fairque.engine.model.durations import duration
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import DEFAULT_USER, Sendable
 from django_fairque.tasks.options import TaskOptions
@@ -40,9 +41,13 @@ class FairqueTask(GenericTask[P, R]):
 
     None leaves the user to the backend's ``USER`` option. ``run_in`` is the timedelta that `using` was given in
     ``run_after``: the server counts it from when it accepts the task, and ``run_after`` is this process's estimate.
+    ``max_attempts`` and ``backoff`` say how often a task is run that fails, and when again: a function of the exception
+    and the `TaskResult` that returns seconds or a timedelta, or None to stop. None leaves both to ``OPTIONS``.
     """
 
     user_id: str | None = None
+    max_attempts: int | None = None
+    backoff: ResultBackoffFunction | None = field(default=None, compare=False)
     run_in: timedelta | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +56,12 @@ class FairqueTask(GenericTask[P, R]):
                 object.__setattr__(self, "user_id", checked_user_id(self.user_id, "user_id"))
             except TaskValidationError as error:
                 raise InvalidTask(str(error)) from None
+        try:
+            _ = self.max_attempts is None or checked_attempts(self.max_attempts, "max_attempts")
+        except ValueError as error:
+            raise InvalidTask(str(error)) from None
+        if self.backoff is not None and not callable(self.backoff):
+            raise InvalidTask(f"backoff must be a callable of (error, task_result), got {short(self.backoff)}")
         super().__post_init__()
 
     def using(
@@ -89,6 +100,8 @@ class _TaskOptions(TypedDict, total=False):
     queue_name: str
     backend: str
     user_id: object
+    max_attempts: int | None
+    backoff: ResultBackoffFunction | None
 
 
 @overload
@@ -114,9 +127,10 @@ def task(
 def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a task with Django's own decorator, so that type checkers know `FairqueTask.using`.
 
-    ``function`` and ``options`` are those of ``django.tasks.task``, and ``user_id`` is the user of all calls (not on
-    Django 6.0, whose decorator takes no options of backends). Returns the task, or a decorator if it is called with
-    options only. Raises `InvalidTask` if the task can't be used.
+    ``function`` and ``options`` are those of ``django.tasks.task``. ``user_id`` is the user of all calls, and
+    ``max_attempts`` and ``backoff`` are those of `FairqueTask` (not on Django 6.0, whose decorator takes no options of
+    backends). Returns the task, or a decorator if it is called with options only. Raises `InvalidTask` if the task
+    can't be used.
     """
     return django_task(function, **options) if function is not None else django_task(**options)
 
@@ -151,7 +165,7 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
         changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}
         if given.options.expires is not None:
             changes |= {"expires": None, "expires_at": due + timedelta(seconds=given.options.expires)}
-    return replace(given.with_priority(task.priority), **changes)
+    return replace(given.for_task(task, task.priority), **changes)
 
 
 def find(name: str) -> DjangoDefinition | None:
@@ -182,7 +196,7 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
         return DEFAULT_USER if found is None else found
 
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
-    options = replace(given.with_priority(priority), queue=queue, user=user)
+    options = replace(given.for_task(task, priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
     _ = definition.signature  # computed once, for all copies that `copy_with_task` makes
     registry.register(definition)

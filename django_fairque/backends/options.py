@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 
 from django_fairque.backends.compat import AnyTask
 from django_fairque.backends.results import get_priority_class
+from django_fairque.backends.running import ResultBackoff
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short
 from django_fairque.engine.model.priority import Priority
 from django_fairque.safely import get_logger
@@ -28,14 +29,20 @@ BY_TASK = "TASK_OPTIONS"
 NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure", "task_id", "depends_on"}
 """Options of ``@django_fairque.task`` that `django.tasks` does not support: other names, batches, chosen ids and dependencies."""
 OF_TASKS = tuple(
-    sorted(name.upper() for name in (DeclaredOptions.__optional_keys__ - NOT_DECLARABLE) | {"database", "on_commit"})
+    sorted(
+        name.upper()
+        for name in (DeclaredOptions.__optional_keys__ - NOT_DECLARABLE) | {"database", "on_commit", "max_attempts"}
+    )
 )
+ALIASES = {"MAX_ATTEMPTS": "MAX_RETRIES"}
+"""Names of Django's proposal for retries (https://github.com/django/new-features/issues/142). An attempt more than retries."""
 OF_SINGLE_TASKS = ("PRIORITY", "QUEUE")
 """Options that a declaration of `django.tasks` always has. One value for all tasks would override all declarations."""
 LANE_BOUNDS = {"URGENT_PRIORITY": (1, 100), "BULK_PRIORITY": (-100, -1)}
 """Options that give the priorities of `django.tasks` from a bound on a lane, and the values that each bound may have."""
 OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), *LANE_BOUNDS, BY_TASK)
 WILDCARDS = frozenset("*?[")
+MAX_ATTEMPTS = 1001
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class PathOptions:
     """The least priority whose tasks are urgent; None for none."""
     bulk_priority: int | None = None
     """The largest priority whose tasks are bulk; None for none."""
+    by_path: frozenset[str] = frozenset()
+    """The options that a path or a pattern sets. A declaration does not replace them."""
     problem: str = ""
     """The contradiction between options of several patterns. With one, the options are the defaults."""
 
@@ -64,15 +73,22 @@ class PathOptions:
         """`user`, imported."""
         return import_string(self.user) if isinstance(self.user, str) else self.user
 
-    def with_priority(self, number: int) -> TaskOptions:
-        """Return the options of a call. ``number`` is its priority in `django.tasks`; urgent and bulk tasks have none."""
+    def for_task(self, task: AnyTask, number: int) -> TaskOptions:
+        """Return the options of a call of a ``task``. ``number`` is its priority in `django.tasks`; urgent and bulk tasks have
+        none.
+        """
         lane = self.options.lane
         if lane is None and self.urgent_priority is not None and number >= self.urgent_priority:
             lane = "urgent"
         elif lane is None and self.bulk_priority is not None and number <= self.bulk_priority:
             lane = "bulk"
         priority = get_priority_class(number) if lane in (None, "normal") else Priority.NORMAL
-        return replace(self.options, lane=lane, priority=priority)
+        declared: dict[str, Any] = {}
+        if (attempts := getattr(task, "max_attempts", None)) is not None and "MAX_RETRIES" not in self.by_path:
+            declared["max_retries"] = attempts - 1
+        if (backoff := getattr(task, "backoff", None)) is not None and "BACKOFF" not in self.by_path:
+            declared["backoff"] = ResultBackoff(backoff)
+        return replace(self.options, lane=lane, priority=priority, **declared)
 
 
 class BackendOptions:
@@ -112,10 +128,12 @@ class BackendOptions:
         found = self._found.get(path)
         if found is None:
             merged: dict[str, Any] = {}
+            by_path: set[str] = set()
             for pattern, options in self._entries:
                 if not pattern or fnmatchcase(path, pattern):
                     merged |= options
-            found = self._found[path] = _path_options(merged)
+                    by_path |= options.keys() if pattern else set()
+            found = self._found[path] = replace(_path_options(merged), by_path=frozenset(by_path))
         return found
 
     def list_unmatched_patterns(self, paths: Iterable[str]) -> list[str]:
@@ -130,8 +148,11 @@ class BackendOptions:
             if name not in known:
                 self._mistakes.append(f"{where}{_unknown(name, known)}")
                 continue
+            kept = ALIASES.get(name, name)
             try:
-                checked[name] = _checked_value(name, value)
+                if kept != name and kept in given:
+                    raise ValueError(f"{name} and {kept} say the same thing in two ways: give one of them")  # noqa: TRY301
+                checked[kept] = _checked_value(name, value)
             except ValueError as error:
                 self._mistakes.append(f"{where}{error}")
             else:
@@ -172,13 +193,16 @@ def _checked_value(name: str, value: Any) -> Any:
     if name in LANE_BOUNDS:
         least, most = LANE_BOUNDS[name]
         return None if value is None else _whole_number(name, value, least, most)
+    if name == "MAX_ATTEMPTS":
+        return None if value is None else checked_attempts(value, name) - 1
     return checked_option(name.lower(), value, name)
 
 
 def _list_paths(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
     """Return the dotted paths in the value of an option, each with the function that imports and checks it."""
     several = value if isinstance(value, (tuple, list)) else (value,)
-    check = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
+    checks = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}
+    check = {**checks, "BACKOFF": _imported_backoff}.get(name)
     return [(check, path) for path in several if isinstance(path, str)] if check else []
 
 
@@ -200,12 +224,16 @@ _USER_EXPECTED = "USER must be a callable of (task, args, kwargs), or its dotted
 
 
 def _imported_user(path: str) -> object:
+    return _imported_callable(path, _USER_EXPECTED)
+
+
+def _imported_callable(path: str, expected: str) -> object:
     try:
         found = import_string(path)
     except ImportError as error:
-        raise ValueError(f"{_USER_EXPECTED}; {path!r} can't be imported ({error})") from None
+        raise ValueError(f"{expected}; {path!r} can't be imported ({error})") from None
     if not callable(found):
-        raise ValueError(f"{_USER_EXPECTED}; {path!r} is {short(found)}")  # noqa: TRY004
+        raise ValueError(f"{expected}; {path!r} is {short(found)}")  # noqa: TRY004
     return found
 
 
@@ -271,10 +299,28 @@ class ImportedErrors(Sequence[type[BaseException]]):
         return len(self._classes)
 
 
+_BACKOFF_EXPECTED = (
+    "BACKOFF must be a mapping of base, cap, jitter, or a callable of (error, task_result), or its dotted path"
+)
+
+
 def _backoff(value: Any) -> Any:
-    if callable(value):
-        raise ValueError(f"BACKOFF must be a mapping of base, cap, jitter, got {short(value)}")  # noqa: TRY004
+    if callable(value) or isinstance(value, str):
+        return ResultBackoff(value)
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{_BACKOFF_EXPECTED}; got {short(value)}")
     return checked_option("backoff", value, "BACKOFF")
+
+
+def _imported_backoff(path: str) -> object:
+    return _imported_callable(path, _BACKOFF_EXPECTED)
+
+
+def checked_attempts(value: object, name: str) -> int:
+    """Return a number of attempts. Raises `ValueError` if it is none from 1 to 1001."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        raise ValueError(f"{name} must be a whole number from 1 to {MAX_ATTEMPTS}, got {short(value)}")
+    return value
 
 
 def _database(value: Any) -> Any:

@@ -7,20 +7,23 @@ outcome. The signals of `django_fairque.signals` follow when the queue has recor
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from django_fairque.conf.current import current_interceptor
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.safely import get_logger, is_a, traceback_text, type_name
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import RunningTask, current_task
-from django_fairque.tasks.errors import SoftTimeLimitExceeded
+from django_fairque.tasks.errors import Retry, SoftTimeLimitExceeded
 from django_fairque.tasks.results import aget_result_queue, get_result_queue
 from django_fairque.tasks.retries import NextStep, decide_next_step, replace_cancellation
 
@@ -28,13 +31,48 @@ from . import results
 from .compat import TaskContext, TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from django.dispatch import Signal
 
+    from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.records import Attempt
 
     from .compat import AnyResult, AnyTask
 
 logger = get_logger("django_fairque.tasks")
+
+ResultBackoffFunction = Callable[[BaseException, "AnyResult"], "float | timedelta | None"]
+"""``(error, task_result)`` -> seconds or a timedelta until the next attempt; None to stop retrying."""
+MAX_FAILED_RESULTS = 1000
+_failed_results: dict[LeaseKey, AnyResult] = {}
+"""By lease, the results of attempts that have raised an error, until the next attempt is planned."""
+
+
+class ResultBackoff:
+    """A backoff function of the error and the result, as Django's proposal has it. ``function`` is the function, or its
+    dotted path, which is imported when a task first fails.
+    """
+
+    takes_lease = True
+    """Read by `plan_retry`: the function takes the lease in place of the number of retries."""
+
+    def __init__(self, function: ResultBackoffFunction | str) -> None:
+        self._given = function
+
+    @cached_property
+    def _function(self) -> ResultBackoffFunction:
+        found: ResultBackoffFunction = import_string(self._given) if isinstance(self._given, str) else self._given
+        return found
+
+    def __call__(self, lease: Lease, error: BaseException) -> float | timedelta | None:
+        """Return what the function returns. The result has the error and its traceback, and counts the attempt."""
+        result = _failed_results.pop(lease.key, None)
+        if result is None:  # a time limit ended the attempt from outside
+            definition: Any = registry.find(lease.name)
+            result = results.build_running_result(definition.task, lease, definition.options.queue, ())
+            results.update(result, **_ended(result, error))
+        return self._function(error, result)
 
 
 def runner(task: AnyTask) -> Callable[..., Any]:
@@ -128,24 +166,37 @@ class _Attempt:
     def record_result(self, value: Any) -> Any:
         """The value as JSON; `TypeError` or `ValueError` when it is none."""
         value = normalize_json(value)
-        self._end(TaskResultStatus.SUCCESSFUL, _return_value=value)
+        ended = {"status": TaskResultStatus.SUCCESSFUL, "finished_at": timezone.now()}
+        results.update(self.result, **ended, _return_value=value)
         return value
 
     def record_error(self, error: BaseException) -> bool:
         """Record the error if it ends the task, and return whether it does. Otherwise the task is retried, or another worker has
         it."""
-        definition = registry.find(self._task.module_path)
-        step = decide_next_step(replace_cancellation(error), definition, _get_running_task().retries_left)
+        definition, cause = registry.find(self._task.module_path), replace_cancellation(error)
+        step = decide_next_step(cause, definition, _get_running_task().retries_left)
+        if definition is not None and isinstance(definition.options.backoff, ResultBackoff) and not is_a(cause, Retry):
+            self._keep_for_backoff(error)
         if step not in (NextStep.FAIL, NextStep.CANCEL):
             return False
-        kind = type_name(error)
-        path = kind if "." in kind else f"builtins.{kind}"
-        described = TaskError(exception_class_path=path, traceback=traceback_text(error))
-        self._end(TaskResultStatus.FAILED, errors=[*self.result.errors, described])
+        results.update(self.result, **_ended(self.result, error))
         return True
 
-    def _end(self, status: Any, **fields: Any) -> None:
-        results.update(self.result, status=status, finished_at=timezone.now(), **fields)
+    def _keep_for_backoff(self, error: BaseException) -> None:
+        while len(_failed_results) >= MAX_FAILED_RESULTS:  # their next attempts were not planned
+            _failed_results.pop(next(iter(_failed_results), None), None)  # type: ignore[arg-type]
+        result = copy.copy(self.result)
+        results.update(result, **_ended(result, error))
+        _failed_results[_get_running_task().lease.key] = result
+
+
+def _ended(result: AnyResult, error: BaseException) -> dict[str, Any]:
+    """Return the fields of the result of an attempt that raised ``error``."""
+    kind = type_name(error)
+    path = kind if "." in kind else f"builtins.{kind}"
+    described = TaskError(exception_class_path=path, traceback=traceback_text(error))
+    errors = [*result.errors, described]
+    return {"status": TaskResultStatus.FAILED, "finished_at": timezone.now(), "errors": errors}
 
 
 def _get_running_task() -> RunningTask:

@@ -69,11 +69,16 @@ def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
     if not config.schedules:
         return  # without loading the engine, which a check of a project without schedules does not need
+    from django_fairque.engine.schedules.due_times import find_long_step
     from django_fairque.tasks.schedules import find_mistakes
 
     for name, problem in find_mistakes(config.schedules):
         hint = "SCHEDULES names registered tasks, with arguments that fit them."
         yield message("fairque.E010", f"the schedule {name!r} can't be used: {problem}", hint)
+    for name, schedule in config.schedules.items():
+        if problem := find_long_step(schedule.cron or ""):
+            hint = "For an interval that does not fit, such as 90 minutes, use EVERY (seconds) instead of CRON."
+            yield message("fairque.W019", f"the schedule {name!r} fires at other times than it seems: {problem}", hint)
 
 
 def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:

@@ -350,8 +350,12 @@ class ScheduleConfig(Options):
     """The queue of its tasks; None for the queue of the task."""
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
     """The treatment of missed run times: "skip" (the default), "one" or "all"."""
-    grace: Number = seconds(60, least=0)
+    catch_up: Number = seconds(60, least=0)
     """The largest delay at which a run time does not count as missed. Default: 60."""
+    overlap: Literal["allow", "skip", "queue"] = Field(default="allow", description='"allow", "skip" or "queue"')
+    """The treatment of a run if the task of the one before has not ended: "allow" (the default), "skip" or "queue"."""
+    jitter: Number = seconds(0, least=0)
+    """The largest time by which the task of a run starts later. Default: none."""
     expires: Number | None = seconds(None)
     """Time from a run time until its task is a dead letter if it has not started; None for the value of the task."""
     enabled: bool = Field(default=True, description="true or false")

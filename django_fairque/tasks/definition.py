@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from django_fairque import conf
 from django_fairque.engine.model import payload as json_payload
-from django_fairque.engine.model.durations import moment
+from django_fairque.engine.model.durations import moment, positive_us, round_seconds
 from django_fairque.engine.model.errors import TaskSerializationError, TaskValidationError, short, short_text
 from django_fairque.engine.model.ids import MAX_ID_BYTES
 from django_fairque.engine.model.priority import Priority
@@ -30,6 +30,8 @@ from .results import R_co
 from .value_types import CallTypes, describe_problem, is_convertible
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from typing_extensions import Self, Unpack
 
     from django_fairque.engine.model.lanes import Lane
@@ -69,6 +71,8 @@ V = TypeVar("V")
 Item = TypeVar("Item")
 B = ParamSpec("B")
 Built = TypeVar("Built")
+Calls = Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+"""The arguments of several calls, as pairs of positional and keyword arguments."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -260,33 +264,33 @@ class Sendable(Composable, Generic[P, R_co]):
 
     @overload
     def enqueue_many(
-        self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+        self: Sendable[P, Coroutine[Any, Any, V]], calls: Calls, *, over: float | timedelta | None = None
     ) -> list[TaskResult[V]]: ...
     @overload
-    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[R_co]]: ...
-    def enqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
+    def enqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[R_co]]: ...
+    def enqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[Any]]:
         """Send many calls, in as few round trips as possible. All of them are checked before any is sent.
 
-        ``calls`` are pairs ``(args, kwargs)``. Returns one handle for each call, in the same order. Raises the errors
+        ``calls`` are pairs ``(args, kwargs)``. ``over`` is a length of time (seconds or a timedelta) in which they may
+        start, at equal intervals and in their order: the first at once, the last one interval before its end. None, the
+        default, lets all of them start at once. Returns one handle for each call, in the same order. Raises the errors
         of `enqueue`; after a `BacklogFullError` the other tasks are accepted.
         """
-        return sending.send(self.options, self._build_many(calls))
+        return sending.send(self.options, self._build_many(calls, over))
 
     @overload
     async def aenqueue_many(
-        self: Sendable[P, Coroutine[Any, Any, V]], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+        self: Sendable[P, Coroutine[Any, Any, V]], calls: Calls, *, over: float | timedelta | None = None
     ) -> list[TaskResult[V]]: ...
     @overload
-    async def aenqueue_many(
-        self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[TaskResult[R_co]]: ...
-    async def aenqueue_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[TaskResult[Any]]:
+    async def aenqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[R_co]]: ...
+    async def aenqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[Any]]:
         """Send many calls, from a coroutine.
 
-        ``calls`` and the errors are the same as for `enqueue_many`. Returns one handle for each call, in the same
-        order.
+        ``calls``, ``over`` (seconds or a timedelta; None by default) and the errors are the same as for `enqueue_many`.
+        Returns one handle for each call, in the same order.
         """
-        return await sending.asend(self.options, await self._knowing_user(self._build_many, calls))
+        return await sending.asend(self.options, await self._knowing_user(self._build_many, calls, over))
 
     async def _knowing_user(self, build: Callable[B, Built], *args: B.args, **kwargs: B.kwargs) -> Built:
         if self.options.names_user:
@@ -441,14 +445,28 @@ class Sendable(Composable, Generic[P, R_co]):
             return self.name  # the payload is no JSON either, and is refused next
         return f"{self.name}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
-    def _build_many(self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Task]:
+    def _build_many(self, calls: Calls, over: float | timedelta | None) -> list[Task]:
         if not isinstance(calls, Iterable):
             raise TaskUsageError(f"{self.name}.enqueue_many() takes several calls in a list, got {short(calls)}")
         config = conf.get_config().queue_config(self.options.queue)
         tasks = [self._build(self.options, *self._pair(call), config) for call in calls]
         if len(tasks) > 1 and self.options.task_id is not None:
             raise TaskUsageError(f"{self.name}.enqueue_many(): {len(tasks)} tasks can't share one task_id")
-        return tasks
+        return tasks if over is None else self._delay_evenly(tasks, over)
+
+    def _delay_evenly(self, tasks: list[Task], over: float | timedelta) -> list[Task]:
+        """Return the tasks, each with its delay. The server counts delays, with an outbox from the commit."""
+        try:
+            interval = positive_us(over, "over") / 1_000_000 / max(1, len(tasks))
+        except TaskValidationError as error:
+            raise TaskUsageError(f"{self.name}.enqueue_many(): {error}") from None
+        for name in ("delay", "execute_after", "debounce"):
+            if getattr(self.options, name) is not None:
+                raise TaskUsageError(
+                    f"{self.name}.enqueue_many(): over and {name} both say when the tasks start; give one of them"
+                )
+        self._check_times(replace(self.options, delay=interval * (len(tasks) - 1)))
+        return [tasks[index].set_delay(round_seconds(index * interval)) for index in range(len(tasks))]
 
     def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(call, (tuple, list)) and len(call) == 2:

@@ -99,7 +99,8 @@ def plan_retry(
             logger.exception("the options of a Retry can't be used; using the default delay")
     elif callable(backoff):
         try:
-            given = backoff(lease.retry_count, error)
+            known: Any = lease if getattr(backoff, "takes_lease", False) else lease.retry_count
+            given = backoff(known, error)
             return None if given is None else duration(given, "the delay that backoff returns"), ""
         except BaseException:
             logger.exception("the backoff function of task %s failed; using the default delay", definition.name)

@@ -176,7 +176,7 @@ def _digest(declared: ScheduleConfig) -> str:
 
 
 def _declaration(declared: ScheduleConfig, step: Step) -> DeclaredSchedule:
-    options = declared.model_dump(include={"cron", "every", "missed", "grace", "enabled"})
+    options = declared.model_dump(include={"cron", "every", "missed", "catch_up", "overlap", "jitter", "enabled"})
     if declared.expires is not None:
         options["expires"] = declared.expires
     options["timezone"] = declared.timezone or settings.TIME_ZONE or "UTC"

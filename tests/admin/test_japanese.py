@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 NAMES = {
     *("acme", "bolt", "shop", "send", "mail", "default", "order", "work", "nightly", "hourly", "admin"),
     *("no", "such", "address", "library", "Document", "Documents"),
-    *("dead", "Dead", "waits", "late", "runs", "begun", "first", "over", "gone", "none"),
+    *("dead", "Dead", "waits", "late", "schedule", "runs", "begun", "first", "over", "gone", "none"),
 }
 """The words in the names of this test's users, tasks, queues and schedules."""
 TERMS = {
@@ -90,6 +90,9 @@ def filled(queue: FairQueue) -> str:
     queue.set_worker_command("w", "stop")
     queue.schedules.add("nightly", task=Task.create("acme", 3, {}, name="shop.send"), cron="0 3 * * 1-5")
     queue.schedules.add("hourly", task=Task.create("acme", 3, {}, name="shop.send"), every=3600, enabled=False)
+    queue.schedules.add("shop", task=Task.create("bolt", 3, {}, name="shop.send"), every=60, overlap="skip", now=1e9)
+    for late in (60, 121, 600):
+        queue.schedules.fire_due(now=1e9 + late)
     return entry
 
 
@@ -108,6 +111,8 @@ QUERIES: list[tuple[str, dict[str, str]]] = [
     ("dependencies", {"task": "first"}),
     ("schedules", {"add": "1"}),
     ("schedules", {"edit": "nightly"}),
+    ("schedules", {"runs": "nightly"}),
+    ("schedules", {"runs": "shop"}),
 ]
 
 
@@ -158,7 +163,7 @@ def test_pages_of_tasks_and_dead_letters_are_in_japanese(admin_client: Client, f
         ("dependencies", {"task": "first"}, {"action": "cancel_subtree"}),
         ("dependencies", {"task": "waits"}, {"action": "release"}),
         ("schedules", {}, {"action": "remove", "name": "nightly"}),
-        ("schedules", {}, {"action": "disable", "name": "nightly"}),
+        ("schedules", {}, {"action": "pause", "name": "nightly"}),
         ("workers", {}, {"action": "stop", "worker": "w"}),
         ("workers", {}, {"action": "drain", "worker": "w"}),
     ],

@@ -68,9 +68,9 @@ def test_a_dead_letter_of_any_id_is_requeued(admin_client: Client, queue: FairQu
     assert queue.get_task(name).state is TaskState.QUEUED
 
 
-def test_a_schedule_of_any_name_is_disabled(admin_client: Client, queue: FairQueue, name: str) -> None:
+def test_a_schedule_of_any_name_is_paused(admin_client: Client, queue: FairQueue, name: str) -> None:
     queue.schedules.add(name, task=Task.create("u", 3, None), every=3600)
-    act(admin_client, "schedules", "name", "disable")
+    act(admin_client, "schedules", "name", "pause")
     assert not queue.schedules.get(name).enabled
 
 

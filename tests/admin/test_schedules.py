@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import time
 from functools import partial
 from typing import Any
 
@@ -47,6 +49,7 @@ def filled(**changes: Any) -> dict[str, Any]:
         "user": "",
         "priority": "",
         "missed": "one",
+        "overlap": "allow",
         "enabled": "on",
     }
     return {"action": "save", **fields, **changes}
@@ -74,7 +77,7 @@ def test_times_are_told_in_words_and_in_the_zone_of_the_schedule(admin_client: C
     assert (shown["a"]["when"], shown["b"]["when"]) == ("At 09:00 on Monday through Friday", "Every 5 min")
     assert (shown["a"]["schedule"].last, shown["b"]["schedule"].next_at) == (None, None)
     text = read(admin_client, url())
-    for words in ("T09:00:00+09:00", ' 09:00:00 JST">', "disabled"):
+    for words in ("T09:00:00+09:00", ' 09:00:00 JST">', "paused"):
         assert words in text
     assert "geheim" not in text, "arguments may be secrets"
 
@@ -173,6 +176,9 @@ def test_the_form_begins_with_the_projects_zone_and_the_known_tasks(admin_client
         ("every", {"cron": "", "every": "0.1"}, "from 1 to ten years"),
         ("every", {"cron": "", "every": "often"}, "Enter a number"),
         ("timezone", {"timezone": "Europe/Berlinn"}, "did you mean Europe/Berlin"),
+        ("jitter", {"jitter": "-1"}, "greater than or equal to 0"),
+        ("catch_up", {"catch_up": "1e999"}, "Enter a number"),
+        ("overlap", {"overlap": "forbid"}, "Select a valid choice"),
         ("args", {"args": "["}, "Expected a JSON list"),
         ("args", {"args": '{"a": 1}'}, "Expected a JSON list, got {"),
         ("args", {"args": "[]"}, "missing a required argument"),
@@ -199,13 +205,42 @@ def test_a_schedule_of_a_known_name_and_one_too_many_are_refused(
 
 def test_editing_the_timing_leaves_the_task_as_it_was(admin_client: Client, queue: FairQueue) -> None:
     task = Task.create("ann", 2, {"args": ["k", 1], "kwargs": {}}, name=TASK, max_retries=9, timeout=7)
-    before = queue.schedules.add("a", task=task, every=60, grace=5, source="command")
+    before = queue.schedules.add("a", task=task, every=60, catch_up=5, source="command")
     answer = edit(admin_client, "a", cron="0 4 * * *", args="", user="ann", priority=task.priority.name)
     assert messages_of(answer) == "Schedule a was changed: At 04:00 every day."
     after = queue.schedules.get("a")
     assert after.task == before.task
-    assert (after.cron, after.every, after.grace, after.source) == ("0 4 * * *", None, 5, "command")
+    assert (after.cron, after.every, after.catch_up, after.source) == ("0 4 * * *", None, 60, "command")
     assert [schedule.name for schedule in queue.schedules.list()] == ["a"]
+
+
+def test_overlap_jitter_and_catch_up_are_edited_and_a_pause_stays(admin_client: Client, queue: FairQueue) -> None:
+    add(admin_client, overlap="queue", jitter="20.5", catch_up="3600")
+    schedule = queue.schedules.get("nightly")
+    assert (schedule.overlap, schedule.jitter, schedule.catch_up) == ("queue", 20.5, 3600)
+    queue.schedules.pause("nightly", note="moving", until=4e9)
+    text = read(admin_client, url(edit="nightly"))
+    for words in ('value="20.5"', 'value="3600.0"', '<option value="queue" selected>'):
+        assert words in text
+    edit(admin_client, "nightly", args="", user="acme", overlap="skip", cron="0 5 * * *")
+    schedule = queue.schedules.get("nightly")
+    assert (schedule.overlap, schedule.jitter, schedule.catch_up) == ("skip", 0, 60)
+    assert (schedule.pause_note, schedule.pause_until, (schedule.next_at or 0) > 4e9) == ("moving", 4e9, True)
+
+
+def test_the_latest_runs_are_shown_with_their_results(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+    make_schedule(queue, overlap="skip", timezone="Asia/Tokyo", start=1.9e9, now=1.9e9)
+    assert "It has not run yet." in read(admin_client, url(runs="a"))
+    for minute in (1, 2, 3):
+        queue.schedules.fire_due(now=1.9e9 + 60 * minute)
+    queue.finish(pop(queue, "w", now=1.9e9 + 190), now=1.9e9 + 193)
+    text = read(admin_client, rows(admin_client)["a"]["runs"])
+    for words in ("finished", "skipped", "2 run times", "3 s", "T02:48:40+09:00"):
+        assert words in text
+    remove_task(redis, f"schedule:a:{1_900_000_060_000_000}")
+    assert "its task is not kept any more" in read(admin_client, url(runs="a"))
+    redis.flushall()
+    assert "has no schedule" in led_to(admin_client, url(runs="gone"), "schedules")
 
 
 @pytest.mark.parametrize("lane", ["bulk", "normal"])
@@ -297,13 +332,24 @@ class TestActs:
     def one(self, queue: FairQueue) -> None:
         make_schedule(queue, every=3600)
 
-    def test_a_schedule_is_run_disabled_and_enabled(self, admin_client: Client, queue: FairQueue) -> None:
+    def test_a_pause_has_a_note_and_an_end(self, admin_client: Client, queue: FairQueue) -> None:
+        message = messages_of(act(admin_client, "pause", "a", note=HOSTILE, pause_for="2h"))
+        assert message.startswith("Schedule a is paused: it enqueues no tasks at its run times.")
+        pause = queue.schedules.get("a").get_pause(time.time())
+        assert pause is not None
+        assert (pause.note, 7100 < (pause.until or 0) - time.time() < 7300) == (HOSTILE, True)
+        text = read(admin_client, url())
+        assert html.escape(HOSTILE) in text
+        assert HOSTILE not in text
+        assert len(rows(admin_client)["a"]["next"]) == 5
+
+    def test_a_schedule_is_run_paused_and_resumed(self, admin_client: Client, queue: FairQueue) -> None:
         text = messages_of(act(admin_client, "run", "a"))
         assert text == f"Schedule a: task {pop(queue).task_id} was enqueued."
         assert LogEntry.objects.get().object_id == "default: a"
-        for action in ("disable", "enable"):
+        for action in ("pause", "resume"):
             act(admin_client, action, "a")
-            assert queue.schedules.get("a").enabled is (action == "enable")
+            assert queue.schedules.get("a").enabled is (action == "resume")
         assert LogEntry.objects.count() == 3
 
     def test_a_schedule_is_removed_after_a_question(self, admin_client: Client, queue: FairQueue) -> None:
@@ -317,7 +363,7 @@ class TestActs:
         assert LogEntry.objects.get().object_id == "default: a"
 
     def test_an_action_on_a_schedule_that_is_gone_changes_nothing(self, admin_client: Client, queue: FairQueue) -> None:
-        for action in ("run", "enable", "disable", "remove"):
+        for action in ("run", "pause", "resume", "remove"):
             assert "has no schedule 'gone'" in messages_of(act(admin_client, action, "gone"))
         assert not LogEntry.objects.exists()
 

@@ -252,7 +252,7 @@ MISTAKES = [
     ),
     ({"TASK_OPTIONS": {ADD: {"BATCH": 1}}}, f"TASK_OPTIONS['{ADD}']: unknown option 'BATCH'"),
     ({"TASK_OPTIONS": {ADD: {"PRIORITY": 101}}}, "PRIORITY must be a whole number from -100 to 100"),
-    ({"TASK_OPTIONS": {ADD: {"BACKOFF": len}}}, "BACKOFF must be a mapping of base, cap, jitter"),
+    ({"TASK_OPTIONS": {ADD: {"BACKOFF": 5}}}, "BACKOFF must be a mapping of base, cap, jitter, or a callable of"),
     ({"TASK_OPTIONS": {ADD: {"RETRY_ON": 3}}}, "RETRY_ON must be an exception class or a tuple of them, got 3"),
     ({"RETRY_ON": "no.Such"}, "RETRY_ON must name exception classes; 'no.Such' can't be imported"),
     ({"RETRY_ON": ["datetime.date"]}, "'datetime.date' is"),

@@ -1,4 +1,4 @@
-"""A person adds, runs and disables schedules, and stops workers."""
+"""A person adds, runs and pauses schedules, and stops workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.worker.conftest import StartWorker
 
 
-def test_a_schedule_is_added_run_now_and_disabled(index: Page, queue: FairQueue) -> None:
+def test_a_schedule_is_added_run_now_and_paused(index: Page, queue: FairQueue) -> None:
     page = index
     choose(page, "Schedules")
     page.get_by_role("link", name="Add a schedule").click()
@@ -34,8 +34,8 @@ def test_a_schedule_is_added_run_now_and_disabled(index: Page, queue: FairQueue)
         "json",
         {"args": ["json", 7], "kwargs": {}},
     )
-    page.get_by_role("button", name="Disable nightly").click()
-    expect(row.locator(".fq-flag")).to_have_text("disabled")
+    page.get_by_role("button", name="Pause nightly").click()
+    expect(row.locator(".fq-flag")).to_have_text("paused")
     (schedule,) = queue.schedules.list()
     assert not schedule.enabled
 

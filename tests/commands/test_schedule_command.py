@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
+from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import Redis
+from tests.leases import pop
+from tests.stored_tasks import remove_task
 
 from .conftest import Run
 
@@ -24,9 +30,9 @@ def test_a_schedule_is_added_run_and_removed(queue: FairQueue, run: Run) -> None
     assert header.split() == ["name", "when", "task", "user", "next", "last", "from"]
     assert row.split()[-2:] == ["-", "command"]
     assert {"nightly", TASK, "acme"} <= set(row.split())
-    assert run("fairque_schedule", "disable", "nightly") == "nightly: disabled, next never\n"
-    assert "disabled" in run("fairque_schedule", "list")
-    assert run("fairque_schedule", "enable", "nightly").startswith("nightly: enabled, next 20")
+    assert run("fairque_schedule", "pause", "nightly") == "nightly: paused, next never\n"
+    assert "paused" in run("fairque_schedule", "list")
+    assert run("fairque_schedule", "resume", "nightly").startswith("nightly: resumed, next 20")
     sent = run("fairque_schedule", "run", "nightly").split()[2]
     assert queue.get_task(sent).payload == {"args": ["acme", 7], "kwargs": {}}
     assert len(run("fairque_schedule", "next", "nightly", "-n", "3").splitlines()) == 3
@@ -34,6 +40,48 @@ def test_a_schedule_is_added_run_and_removed(queue: FairQueue, run: Run) -> None
     assert (listed["missed"], listed["expires"]) == ("one", 3600)
     assert run("fairque_schedule", "remove", "nightly") == "nightly: removed\n"
     assert run("fairque_schedule", "list") == "queue 'default' has no schedules\n"
+
+
+def test_a_pause_has_a_note_and_an_end(queue: FairQueue, run: Run) -> None:
+    queue.schedules.add("s", task=Task.create("acme", 3, None), every=60)
+    shown = "paused until 2100-01-01 18:00:00Z (the shop moves)"
+    paused = run("fairque_schedule", "pause", "s", "--note", "the shop moves", "--until", "2100-01-01T18:00Z")
+    assert paused.startswith(f"s: {shown}, next 2100-01-01 18:0")
+    assert shown in run("fairque_schedule", "list")
+    run("fairque_schedule", "pause", "s", "--for", "2h")
+    assert 7100 < (queue.schedules.get("s").pause_until or 0) - time.time() < 7300
+
+
+def test_the_latest_runs_are_listed_with_results_and_durations(queue: FairQueue, run: Run, redis: Redis) -> None:
+    options = ("--every", "60", "--overlap", "skip", "--jitter", "0.5", "--catch-up", "90")
+    run("fairque_schedule", "add", "s", "--task", TASK, "--args", '["acme", 7]', *options, "--timezone", "Asia/Tokyo")
+    schedule = queue.schedules.get("s")
+    assert (schedule.overlap, schedule.jitter, schedule.catch_up) == ("skip", 0.5, 90)
+    for minute in (1, 2, 3, 4, 5):
+        queue.schedules.fire_due(now=schedule.start + 60 * minute + 1)
+        if minute == 3:
+            lease = pop(queue, now=schedule.start + 182)
+            queue.finish(lease, now=schedule.start + 185)
+    ids = [f"schedule:s:{to_us(schedule.start + 60 * minute)}" for minute in (1, 4)]
+    header, *rows = run("fairque_schedule", "runs", "s").splitlines()
+    assert header.split() == ["run", "time", "result", "duration", "task"]
+    assert [" ".join(row.split()[2:]) for row in rows] == [
+        "skipped - -",
+        f"queued - {ids[1]}",
+        "skipped, 2 in all - -",
+        f"finished 3 s {ids[0]}",
+    ]
+    assert rows[0].split()[1].endswith("+0900")
+    *_, first = map(json.loads, run("fairque_schedule", "runs", "s", "--json").splitlines())
+    assert (first["happened"], first["state"], first["duration"], first["task_id"]) == (
+        "enqueued",
+        "finished",
+        3,
+        ids[0],
+    )
+    remove_task(redis, ids[0])
+    assert "its task is not kept any more" in run("fairque_schedule", "runs", "s")
+    redis.flushall()
 
 
 def test_a_schedule_is_added_with_a_lane(queue: FairQueue, run: Run) -> None:

@@ -21,12 +21,11 @@ from django.utils import translation
 from django_fairque import Priority, Task, signals, task
 from django_fairque.backends.options import BackendOptions
 from django_fairque.conf import get_config, get_queue
-from django_fairque.engine.model.errors import BacklogFullError
-from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.statistics.health import Alert
 from django_fairque.events import activation, field_tracker, rules
 from django_fairque.middleware import own_callable
 from django_fairque.monitoring.monitor import StatsMonitor
+from django_fairque.tasks.schedules import sync_schedules
 from django_fairque.tasks.transactions import after_commit
 from django_fairque.testing import run_tasks
 from tests.docs import blocks
@@ -176,21 +175,23 @@ def test_the_examples_of_pipelines_work_as_described(project: Project) -> None:
 def test_the_examples_of_schedules_work_as_described(project: Project) -> None:
     names = project.read("schedules.md")
     assert names["reminder"].state == "canceled"
-    assert set(sys.modules["shop.settings"].FAIRQUE["SCHEDULES"]) == {"reports", "ping"}
     queue = get_queue()
     assert [schedule.name for schedule in queue.schedules.list()] == ["weekly-acme"]
-    sys.modules["shop.refresh"].schedule_refresh()
-    queue.schedules.run_now("refresh")
-    first = queue.pop("w", users=["refresh"])
-    assert first is not None
-    queue.schedules.run_now("refresh")  # one task runs and one waits
-    assert queue.pop("w", users=["refresh"]) is None
-    with pytest.raises(BacklogFullError):
-        queue.schedules.run_now("refresh")
-    queue.settle([Outcome.finish(first, None)])
+    sync_schedules()
+    names_of_schedules = ["import-prices", "ping", "rebuild-index", "reports", "weekly-acme"]
+    assert [schedule.name for schedule in queue.schedules.list()] == names_of_schedules
+    delays = [queue.get_task(result.id).delay for result in names["spread"]]
+    assert delays == [None, 1200, 2400]
+    begin = queue.schedules.get("rebuild-index").start
+    for minute in (1, 2, 3):
+        queue.schedules.fire_due(now=begin + 60 * minute + 1)
+    found = {name: [run.happened for run in queue.schedules.get(name).runs] for name in names_of_schedules}
+    assert found["ping"] == ["enqueued"] * 3
+    assert found["import-prices"] == ["skipped", "enqueued"]
+    assert found["rebuild-index"] == ["skipped", "enqueued", "enqueued"]
     queue.schedules.run_now("weekly-acme")
     drain()
-    assert states() == {"canceled": 1, "finished": 3}
+    assert states() == {"canceled": 1, "finished": 8, "scheduled": 2}
 
 
 def test_the_examples_of_priorities_and_limits_work_as_described(project: Project) -> None:
@@ -260,7 +261,8 @@ def test_the_examples_of_model_events_work_as_described(project: Project, queue:
 
 def test_the_examples_of_django_tasks_work_as_described(project: Project, settings: Settings) -> None:
     names = project.read("django-tasks.md")
-    assert BackendOptions(settings.TASKS["default"]["OPTIONS"]).problems == []
+    options = BackendOptions(settings.TASKS["default"]["OPTIONS"])
+    assert (options.problems, options.get_options("shop.tasks.report").options.max_retries) == ([], 4)
     result = names["result"]
     assert get_queue("mail").get_task(result.id).user_id == "acme"
     assert get_queue("mail").get_task(result.id).max_retries == 3

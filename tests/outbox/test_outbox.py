@@ -54,6 +54,18 @@ class TestTransaction:
         assert result.state is TaskState.QUEUED
         assert arrived(queue) == [1]
 
+    def test_calls_that_are_spread_over_a_length_of_time_count_from_the_commit(self, queue: FairQueue) -> None:
+        @task(name="work", user="customer")
+        def work(customer: str) -> None: ...
+
+        with transaction.atomic():
+            results = work.enqueue_many([(("acme",), {}) for _ in range(3)], over=timedelta(hours=1))
+            assert len(rows()) == 3
+        assert rows() == []
+        tasks = [queue.get_task(result.id) for result in results]
+        delays = [(found.execute_after or found.created_at) - found.created_at for found in tasks]
+        assert delays == [0, pytest.approx(1200, abs=5), pytest.approx(2400, abs=5)]
+
     def test_a_row_keeps_the_lane(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = enqueue(1, lane="urgent")

@@ -67,6 +67,40 @@ def test_many_calls_keep_their_order(queue: FairQueue) -> None:
     assert [lease.task_id for lease in queue.pop_batch(1000, "w")] == [result.id for result in results]
 
 
+@pytest.mark.parametrize("over", [timedelta(seconds=60), 60])
+def test_many_calls_are_spread_over_a_length_of_time(queue: FairQueue, over: float | timedelta) -> None:
+    work = declare(user="customer")
+    results = work.enqueue_many([(("acme", n), {}) for n in range(4)], over=over)
+    found = queue.get_tasks([result.id for result in results])
+    tasks = [found[result.id] for result in results]
+    assert [task.delay for task in tasks] == [None, 15, 30, 45]
+    assert [task.state.value for task in tasks] == ["queued", *["scheduled"] * 3]
+    assert [round((task.execute_after or 0) - task.created_at, 3) for task in tasks[1:]] == [15, 30, 45]
+    assert queue.get_task(work.enqueue("acme", 5).id).delay is None
+    assert work.enqueue_many([], over=over) == []
+
+
+@pytest.mark.parametrize(
+    ("over", "options", "words"),
+    [
+        (0, {}, r"enqueue_many\(\): over must be more than 0 seconds"),
+        (-1, {}, "over must be a number of seconds from 0"),
+        ("1h", {}, "over must be a number of seconds"),
+        (timedelta(days=5000), {}, "over must be a number of seconds from 0 to"),
+        (60, {"delay": 5}, "over and delay both say when the tasks start"),
+        (60, {"execute_after": 4e9}, "over and execute_after both"),
+        (60, {"debounce": 5}, "over and debounce both"),
+        (60, {"expires_at": timedelta(seconds=20)}, "would expire .20 s from now. before it may start .30 s"),
+    ],
+)
+def test_calls_that_can_not_be_spread_are_refused(
+    queue: FairQueue, redis: Redis, over: Any, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TaskUsageError, match=words):
+        declare().using(**options).enqueue_many([(("a",), {}), (("b",), {})], over=over)
+    assert redis.dbsize() == 0
+
+
 def test_a_unique_call_returns_the_task_that_is_there(queue: FairQueue) -> None:
     work = declare(user="customer", unique_for=60)
     first = work.enqueue("acme", 1)
@@ -86,7 +120,8 @@ def test_debounced_calls_are_one_task(queue: FairQueue) -> None:
 async def test_coroutines_enqueue_and_cancel(queue: FairQueue) -> None:
     work = declare(user="customer")
     result = await work.aenqueue("acme", 1)
-    many = await work.aenqueue_many([(("acme", n), {}) for n in range(3)])
+    many = await work.aenqueue_many([(("acme", n), {}) for n in range(3)], over=60)
+    assert await many[2].astate() is TaskState.SCHEDULED
     assert await result.astate() is TaskState.QUEUED
     assert len({result.id, *(one.id for one in many)}) == 4
     assert await result.acancel() is True

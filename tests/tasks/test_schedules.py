@@ -78,7 +78,7 @@ def test_a_disabled_schedule_stays_so_until_its_declaration_changes(
     declare: Callable[..., FairQueue],
 ) -> None:
     queue = declare(a=GOOD)
-    queue.schedules.disable("a")
+    queue.schedules.pause("a")
     assert not declare(a=GOOD).schedules.get("a").enabled
     assert declare(a={**GOOD, "every": 90}).schedules.get("a").enabled
 
@@ -234,3 +234,34 @@ def test_a_version_by_name_is_recommended(declare: Callable[..., FairQueue], set
         settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": version}
         found.append([message.id for message in run_checks(tags=["fairque"], include_deployment_checks=True)])
     assert ["fairque.W054" in ids for ids in found] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("*/90 * * * *", "the minute field */90 has a step of 90, but only 60 values"),
+        ("0 */25 * * *", "the hour field */25 has a step of 25, but only 24 values"),
+        ("0 5/30 * * *", "the hour field 5/30 has a step of 30"),
+        ("*/60 */24 */31 */12 */7", ""),
+        ("1,*/45 8-18/2 * * mon-fri", ""),
+    ],
+)
+def test_steps_that_are_longer_than_their_field_get_a_warning(
+    declare: Callable[..., FairQueue], cron: str, words: str
+) -> None:
+    declare(a={"task": "shop.report", "cron": cron, "args": ["x"]}, b=GOOD)
+    warnings = [str(message.msg) for message in run_checks(tags=["fairque"]) if message.id == "fairque.W019"]
+    assert len(warnings) == bool(words)
+    assert words in "".join(warnings)
+
+
+def test_overlap_jitter_and_catch_up_are_declared(declare: Callable[..., FairQueue]) -> None:
+    queue = declare(a={**GOOD, "OVERLAP": "queue", "JITTER": 30, "CATCH_UP": 3600}, b=GOOD)
+    found = [(schedule.overlap, schedule.jitter, schedule.catch_up) for schedule in queue.schedules.list()]
+    assert found == [("queue", 30, 3600), ("allow", 0, 60)]
+    for wrong, words in (
+        ({"OVERLAP": "forbid"}, '"allow", "skip" or "queue"; got \'forbid\''),
+        ({"JITTER": -1}, "got -1"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            declare(a={**GOOD, **wrong})

@@ -20,6 +20,8 @@ from django.utils.translation import get_language, gettext_lazy, ngettext
 from django.utils.translation import gettext as _
 
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm, refusal, run_form_check
+from django_fairque.admin.pages.users import posted_pause
+from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.lanes import LANES, check_lane_and_priority
 from django_fairque.engine.model.priority import Priority
@@ -27,6 +29,7 @@ from django_fairque.engine.schedules.due_times import Timing, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.translations import word
+from django_fairque.monitoring.wait_explanations import with_details
 from django_fairque.tasks import registry
 from django_fairque.tasks.schedules import SOURCE as FROM_SETTINGS
 from django_fairque.tasks.schedules import make_step
@@ -57,6 +60,12 @@ def _text(label: StrOrPromise, help_text: StrOrPromise = "", **options: Any) -> 
 def _arguments(label: StrOrPromise, help_text: StrOrPromise) -> forms.CharField:
     widget = forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"})
     return forms.CharField(label=label, help_text=help_text, required=False, widget=widget)
+
+
+def _seconds(label: StrOrPromise, help_text: StrOrPromise) -> forms.FloatField:
+    return forms.FloatField(
+        label=label, help_text=help_text, required=False, min_value=0, max_value=MAX_DURATION_SECONDS
+    )
 
 
 class ScheduleForm(forms.Form):
@@ -97,6 +106,19 @@ class ScheduleForm(forms.Form):
             ("all", gettext_lazy("fire all")),
         ],
         help_text=gettext_lazy("what becomes of those at which no worker lived"),
+    )
+    catch_up = _seconds(gettext_lazy("Missed after"), gettext_lazy("seconds after a run time; empty: 60"))
+    overlap = forms.ChoiceField(
+        label=gettext_lazy("Overlap"),
+        choices=[
+            ("allow", gettext_lazy("run it all the same")),
+            ("skip", gettext_lazy("skip it")),
+            ("queue", gettext_lazy("let one run wait")),
+        ],
+        help_text=gettext_lazy("what becomes of a run if the task of the one before has not ended"),
+    )
+    jitter = _seconds(
+        gettext_lazy("Jitter"), gettext_lazy("seconds; each task starts later by a part of them; empty: none")
     )
     expires = forms.FloatField(
         label=gettext_lazy("Expires after"),
@@ -163,10 +185,12 @@ class ScheduleForm(forms.Form):
             task = self._task(queue)
         except (FairQueueError, TypeError, ValueError) as error:
             raise InvalidForm(self, "args" if found["args"] or not found["kwargs"] else "kwargs", error) from None
-        options = {name: found[name] for name in ("every", "timezone", "missed", "enabled")}
+        options = {name: found[name] for name in ("every", "timezone", "missed", "overlap", "enabled")}
+        options |= {name: found[name] for name in ("catch_up", "jitter") if found[name] is not None}
         options["source"] = "admin"
         if self.known is not None:  # the schedule keeps its owner
-            options |= {name: getattr(self.known, name) for name in ("grace", "source", "declared")}
+            kept = ("pause_note", "pause_until", "source", "declared")
+            options |= {name: getattr(self.known, name) for name in kept}
         if found["expires"] is not None or self._is_kept:
             options["expires"] = found["expires"]
         try:
@@ -202,11 +226,10 @@ class ScheduleForm(forms.Form):
 
 def _initial(known: Schedule | None) -> dict[str, Any]:
     if known is None:
-        return {"timezone": get_default_timezone_name(), "missed": "skip", "enabled": True}
+        return {"timezone": get_default_timezone_name(), "missed": "skip", "overlap": "allow", "enabled": True}
+    names = ("name", "cron", "every", "timezone", "missed", "catch_up", "overlap", "jitter", "expires", "enabled")
     return {
-        **{
-            name: getattr(known, name) for name in ("name", "cron", "every", "timezone", "missed", "expires", "enabled")
-        },
+        **{name: getattr(known, name) for name in names},
         "task": known.task.get("name", ""),
         "user": known.task["user_id"],
         "priority": Priority(known.task["priority"]).name,
@@ -282,7 +305,8 @@ def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SchedulesPage(AdminPage):
-    """A table of schedules; with ``?edit=`` the form of one, with ``?add=1`` of a new one; with ``?preview=1`` when a
+    """A table of schedules; with ``?runs=`` the latest runs of one; with ``?edit=`` the form of one, with ``?add=1`` of a new
+    one; with ``?preview=1`` when a
     schedule with the given ``cron``, ``every`` and ``timezone`` would be due, for the script of the form.
     """
 
@@ -317,6 +341,8 @@ class SchedulesPage(AdminPage):
                 "preview": self.url(self.name, preview="1"),
                 **_preview({name: form[name].value() or "" for name in TIMING_FIELDS}),
             }
+        if name := self.request.GET.get("runs"):
+            return self._list_runs(self.queue.schedules.get(name))
         found = self.queue.schedules.list()
         begin = bisect_right([schedule.name for schedule in found], self.request.GET.get("after", ""))
         shown = found[begin : begin + SCHEDULES_PER_PAGE]
@@ -329,13 +355,28 @@ class SchedulesPage(AdminPage):
                 "when": in_words(schedule),
                 "zone": _zone(schedule),
                 "edit": self.url(self.name, edit=schedule.name),
-                "next": next_times(schedule, now) if schedule.enabled else [],
+                "runs": self.url(self.name, runs=schedule.name),
+                "pause": schedule.get_pause(now),
+                "next": next_times(schedule, max(now, schedule.pause_until or 0)) if schedule.enabled else [],
                 "last_task": fired.get(schedule.last.task_id) if schedule.last else None,
                 "last_url": self.link("task", quote_key(schedule.last.task_id)) if schedule.last else "",
             }
             for schedule in shown
         ]
         return {"table": rows, "add": self.url(self.name, add="1"), **self.build_page_links(more, "after")}
+
+    def _list_runs(self, schedule: Schedule) -> dict[str, Any]:
+        tasks = self.queue.get_tasks([run.task_id for run in schedule.runs if run.task_id])
+        rows = [
+            {
+                "run": run,
+                "task": (task := tasks.get(run.task_id)),
+                "url": self.link("task", quote_key(run.task_id)) if task else "",
+                "took": task and task.started_at and task.ended_at and task.ended_at - task.started_at,
+            }
+            for run in schedule.runs
+        ]
+        return {"shown": schedule, "zone": _zone(schedule), "runs": rows, "all": self.url(self.name)}
 
     def get_return_url(self) -> str:
         """Return the URL of the table: the form is no longer needed."""
@@ -356,14 +397,16 @@ class SchedulesPage(AdminPage):
         return _("Schedule %(name)s: task %(task)s was enqueued.") % {"name": self.subject, "task": task_id}
 
     @Action("change_schedule")
-    def enable(self) -> str:
-        self.queue.schedules.enable(self.subject)
-        return _("Schedule %(name)s is enabled.") % {"name": self.subject}
+    def pause(self) -> str:
+        pause = posted_pause(self.request.POST)
+        self.queue.schedules.pause(self.subject, note=pause.note, until=pause.until)
+        done = _("Schedule %(name)s is paused: it enqueues no tasks at its run times.") % {"name": self.subject}
+        return with_details(done, pause)
 
     @Action("change_schedule")
-    def disable(self) -> str:
-        self.queue.schedules.disable(self.subject)
-        return _("Schedule %(name)s is disabled: it fires no more until it is enabled.") % {"name": self.subject}
+    def resume(self) -> str:
+        self.queue.schedules.resume(self.subject)
+        return _("Schedule %(name)s is resumed.") % {"name": self.subject}
 
     @Action("change_schedule")
     def remove(self) -> str:

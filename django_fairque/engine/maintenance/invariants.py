@@ -151,7 +151,9 @@ _OWNERLESS = split_names("""
 _REGISTRIES = ("ring", "urgent", "bulk", "throttled", "due", "users", "groups", "grouped", "resolving")
 _TYPES = {
     **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs"), "hash"),
-    **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
+    **dict.fromkeys(
+        ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
+    ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
     **dict.fromkeys(("schedules:workers", "results", "xcoms"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),

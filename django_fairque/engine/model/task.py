@@ -399,6 +399,11 @@ class Task(BaseModel):
         self.__dict__.update(traceparent=trace.parent, tracestate=trace.state)
         return self
 
+    def set_delay(self, delay: float) -> Task:
+        """Return this task itself, with a ``delay`` in seconds; 0 for none. For code that makes tasks; use `create`."""
+        self.__dict__["delay"] = delay or None
+        return self
+
     def with_signature(self, signature: bytes) -> Task:
         """Return this task itself, with a ``signature`` that was made before. For the engine: a push then makes no new one."""
         self._signature = signature

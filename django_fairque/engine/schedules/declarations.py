@@ -31,7 +31,10 @@ ADOPTED_SECONDS = 600.0
 """Seconds in which workers with an adopted version must start."""
 RETIRED_SECONDS = 30 * 86_400.0
 """Seconds for which a schedule that a newer version has removed is kept for the older one."""
-KEPT_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled")
+KEPT_OPTIONS = (
+    *("cron", "every", "timezone", "start", "missed", "catch_up", "overlap", "jitter", "expires", "enabled"),
+    *("pause_note", "pause_until"),
+)
 """The fields of such a schedule that are restored, because an operator may have changed them."""
 RETIRED_KEY = "schedules:retired"
 VERSIONS_KEY = "schedules:versions"

@@ -21,6 +21,7 @@ from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskValidationError, nearest, short
 
 MIN_INTERVAL_SECONDS = 1.0
+MAX_COUNTED_RUNS = 1000
 FIELDS = 5
 """The number of fields of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
@@ -33,6 +34,24 @@ ABBREVIATION = re.compile(r"[A-Za-z]{3,5}")
 """Names such as CEST, AEST, BST and IST. The known name that looks most like one is often on another continent."""
 MAX_ZONE_CHARACTERS = 100
 """Characters of a time zone's name; the longest known one has 32."""
+
+
+FIELD_RANGES = (("minute", 60), ("hour", 24), ("day-of-month", 31), ("month", 12), ("day-of-week", 7))
+"""The fields of a cron expression, each with the number of its values."""
+
+
+def find_long_step(cron: str) -> str:
+    """Return a sentence about the first step in a cron expression that is longer than its field, as in ``*/90 * * * *``; empty
+    if there is none.
+    """
+    for (name, size), field in zip(FIELD_RANGES, cron.split(), strict=False):
+        for step in map(int, re.findall(r"/([0-9]{1,9})", field)):
+            if step > size:
+                return (
+                    f"the {name} field {field} has a step of {step}, but only {size} values: counting begins again with each "
+                    f"round, so the step never leads to a second value"
+                )
+    return ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,14 @@ class Timing:
             passed = (to_us(moment) - to_us(self.start)) // to_us(self.every)
             return (to_us(self.start) + (max(passed, 0) + (passed >= 0)) * to_us(self.every)) / 1_000_000
         return next(self._iterate_run_times(moment), None)
+
+    def count_runs(self, first: float, last: float) -> int:
+        """Return the number of run times from ``first`` to ``last``, both included, as Unix times; at most 1,000."""
+        count = 1
+        while first < last and count < MAX_COUNTED_RUNS:
+            first = self.find_next_run(first) or last
+            count += 1
+        return count
 
     def find_last_run(self, moment: float, first: float) -> float:
         """Return the last run time at or before ``moment``, as Unix times; ``first`` is one that is known to be."""

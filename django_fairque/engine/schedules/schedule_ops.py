@@ -10,21 +10,25 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer, duration, moment, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short, suggestion
-from django_fairque.engine.model.ids import check_id, new_nonce
+from django_fairque.engine.model.ids import check_id, check_text, new_nonce
+from django_fairque.engine.model.pauses import Pause, PauseEnd, pause_fields
+from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.pushing.push import push_args, push_to_shard
+from django_fairque.engine.pushing.push import NO_GRAPH, Graph, push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
+from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -32,9 +36,15 @@ if TYPE_CHECKING:
 
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
 """Policies for run times that were missed because no worker was running: fire none of them, the last one, or all."""
-SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last")
-"""Keys of a shard: definitions, next run times, and last firings of its schedules, by name."""
-MISSED_GRACE_SECONDS = 60.0
+OVERLAP_POLICIES: tuple[str, ...] = ("allow", "skip", "queue")
+"""Policies for a run whose predecessor has not ended: enqueue it all the same, skip it, or let one run wait."""
+NOT_ENDED = {
+    state.value.encode() for state in (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
+}
+SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last", "schedules:runs")
+"""Keys of a shard: definitions, next run times, last firings, and latest runs of its schedules, by name."""
+KEPT_RUNS = 20
+CATCH_UP_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
 DECLARED_SOURCE = "settings"
@@ -68,13 +78,37 @@ class LastFired:
 
 
 @dataclass(frozen=True)
+class ScheduleRun:
+    """One of the latest runs of a schedule, or several successive ones that were skipped, missed or refused. Times are Unix
+    times.
+    """
+
+    happened: Literal["enqueued", "skipped", "missed", "refused"]
+    """``skipped``: the one before had not ended. ``missed``: it was too late. ``refused``: its task was invalid."""
+    run_time: float
+    """The run time; of several ones, the last."""
+    at: float
+    """When it was fired."""
+    first: float
+    """The first run time that this is about."""
+    count: int = 1
+    """The number of run times, as far as the first 1,000 of a firing."""
+    behind: str = ""
+    """The task that the run waits for, because it had not ended; empty for none."""
+    task_id: str = ""
+    """The task that was enqueued; empty for none."""
+
+
+@dataclass(frozen=True)
 class Schedule:
     """One recurring piece of work. Times are Unix times.
 
-    ``name`` is its name; ``enabled`` is False while it is switched off. Its run times follow from ``cron`` in
+    ``name`` is its name; ``enabled`` is False while it is paused without an end. Its run times follow from ``cron`` in
     ``timezone``, or from ``every`` (seconds, counted from ``start``). ``missed`` is the policy for run times that are
-    more than ``grace`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
-    firing pushes. ``next_at`` is the next run time, None while it is switched off; ``last`` is the last firing.
+    more than ``catch_up`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
+    firing pushes. ``next_at`` is the next run time, None during such a pause; ``last`` is the last firing that enqueued a
+    task. ``runs`` are the latest runs, newest first, at most 20; empty in a list of schedules. ``overlap`` says what happens
+    to a run if the one before has not ended, and ``jitter`` are the seconds by which a run is put off at most.
     """
 
     name: str
@@ -84,10 +118,16 @@ class Schedule:
     timezone: str = "UTC"
     start: float = 0.0
     missed: str = "skip"
-    grace: float = MISSED_GRACE_SECONDS
+    catch_up: float = CATCH_UP_SECONDS
+    overlap: str = "allow"
+    jitter: float = 0.0
     expires: float | None = None
     """Seconds from a run time until its task is dead if it has not started."""
     enabled: bool = True
+    pause_note: str = ""
+    """The note of its pause."""
+    pause_until: float | None = None
+    """The end of its last pause that has one: ``next_at`` is later, so nothing has to end the pause."""
     source: str = "code"
     declared: str = ""
     """The declaration of a schedule from settings."""
@@ -97,6 +137,7 @@ class Schedule:
     """
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
+    runs: tuple[ScheduleRun, ...] = field(default=(), compare=False)
     stored: bytes = field(default=b"", compare=False, repr=False)
     """The definition as it was read. Another version of this package may have written it."""
 
@@ -104,6 +145,13 @@ class Schedule:
     def timing(self) -> Timing:
         """When it is due."""
         return Timing(self.cron, self.every, self.timezone, self.start)
+
+    def get_pause(self, moment: float) -> Pause | None:
+        """Return its pause at a ``moment``, as Unix time; None if it is not paused then."""
+        if not self.enabled:
+            return Pause(self.pause_note)
+        is_over = self.pause_until is None or self.pause_until <= moment
+        return None if is_over else Pause(self.pause_note, self.pause_until)
 
     @property
     def when(self) -> str:
@@ -113,18 +161,41 @@ class Schedule:
     def to_json(self) -> bytes:
         """Return the definition as the server keeps it."""
         fields = asdict(self)
-        for name in ("name", "next_at", "last", "stored"):
+        for name in ("name", "next_at", "last", "runs", "stored"):
             del fields[name]
         return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
-    def make_task(self, task_id: str | None, run_time: float | None = None) -> Task:
+    def make_task(self, task_id: str | None, due: float | None = None, **options: Any) -> Task:
         """Return the task that the schedule pushes.
 
-        ``task_id`` is the task's id, or None for a new one. ``run_time`` is the Unix time from which ``expires``
-        counts; by default the task does not expire.
+        ``task_id`` is the task's id, or None for a new one. ``due`` is the Unix time from which ``expires`` counts; by
+        default the task does not expire. ``options`` are further ones of `Task.create`.
         """
-        expires_at = None if run_time is None or self.expires is None else run_time + self.expires
-        return Task.create(**self.task, task_id=task_id, expires_at=expires_at).with_signature(self.signature.encode())
+        expires_at = None if due is None or self.expires is None else due + self.expires
+        task = Task.create(**self.task, task_id=task_id, expires_at=expires_at, **options)
+        return task.with_signature(self.signature.encode())
+
+    def make_run(self, run_time: float, behind: str) -> Task:
+        """Return the task for a run time.
+
+        ``run_time`` is the Unix time, ``behind`` the id of a task that must end before; empty for none.
+        """
+        delay = self.put_off(run_time)
+        options: dict[str, Any] = {"execute_after": run_time + delay} if delay else {}
+        if behind:
+            options |= {"depends_on": [behind], "on_dependency_failure": "run"}
+        return self.make_task(_task_id(self.name, run_time), run_time + delay, **options)
+
+    def put_off(self, run_time: float) -> float:
+        """Return the seconds by which the task of a ``run_time`` (a Unix time) starts later: the same for each call, at
+        most ``jitter``, and less than the time until the next run.
+        """
+        if not self.jitter:
+            return 0.0
+        following = self.timing.find_next_run(run_time)
+        most = self.jitter if following is None else min(self.jitter, following - run_time)
+        digest = blake2b(_task_id(self.name, run_time).encode(), digest_size=6).digest()
+        return int(most * 1_000_000 * int.from_bytes(digest, "big") / 2**48) / 1_000_000
 
     def signed_fields(self, prefix: str, queue: str) -> SignedFields:
         """Return the fields of its tasks that are signed, without their ids.
@@ -145,10 +216,14 @@ class Schedule:
                 moment = following
 
 
+def _task_id(name: str, run_time: float) -> str:
+    return f"schedule:{name}:{to_us(run_time)}"
+
+
 @dataclass(frozen=True)
 class Fired:
     """One firing of the schedule ``name`` for ``run_time``, as Unix time. ``task_id`` is empty if no task was pushed:
-    missed run times were skipped, or ``error`` is the reason.
+    run times were missed or skipped, or ``error`` is the reason.
 
     ``is_refused``: it is tried again, because the user's backlog is full or the record is damaged.
     """
@@ -195,11 +270,17 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
     given = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in given.items()}
     start = moment(given["start"], "start")
     given["start"] = now if start is None else start
+    given["pause_until"] = moment(given.get("pause_until"), "pause_until")
     schedule = Schedule(name, extract_template(task), **given)
+    check_text(schedule.pause_note, "pause_note")
     if schedule.missed not in MISSED_POLICIES:
         raise TaskValidationError(f"missed must be one of {', '.join(MISSED_POLICIES)}, got {short(schedule.missed)}")
-    if isinstance(schedule.grace, bool) or not isinstance(schedule.grace, (int, float)) or schedule.grace < 0:
-        raise TaskValidationError(f"grace must be a number of seconds, at least 0, got {short(schedule.grace)}")
+    if schedule.overlap not in OVERLAP_POLICIES:
+        raise TaskValidationError(
+            f"overlap must be one of {', '.join(OVERLAP_POLICIES)}, got {short(schedule.overlap)}"
+        )
+    spans: dict[str, Any] = {name: duration(getattr(schedule, name), name) for name in ("catch_up", "jitter")}
+    schedule = replace(schedule, **spans)
     if schedule.expires is not None:
         schedule = replace(schedule, expires=duration(schedule.expires, "expires"))
         if not schedule.expires:
@@ -267,7 +348,9 @@ def add_on_shard(
         following = None
         if schedule.enabled:
             same = known is not None and known.enabled and known.timing == schedule.timing
-            following = known.next_at if same and known is not None else schedule.timing.find_next_run(moment)
+            same = same and known is not None and known.pause_until == schedule.pause_until
+            begin = max(moment, schedule.pause_until or 0)
+            following = known.next_at if same and known is not None else schedule.timing.find_next_run(begin)
         extra = [] if change is None else change.arguments(known, moment)
         if (yield from _set(commands, known, schedule, following, now, extra)):
             return (yield from get(commands, name))
@@ -278,14 +361,29 @@ def too_many(commands: Commands) -> TaskValidationError:
     return TaskValidationError(f"queue {commands.name!r} has {MAX_SCHEDULES} schedules already; remove some")
 
 
-def set_enabled(commands: Commands, name: str, *, enabled: bool, now: float | None) -> Operation[None]:
-    moment = yield from server_time(now)
+def pause(commands: Commands, name: str, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
+    fields = pause_fields(note, until, now)
+    moment, paused = (yield from server_time(now)), int(str(fields["paused"]))
+    if paused < 0:  # a length of time
+        paused = to_us(moment) - paused
+    end = None if paused == 1 else paused / 1_000_000
+    yield from _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
+
+
+def resume(commands: Commands, name: str, now: float | None) -> Operation[None]:
+    yield from _set_pause(commands, name, None, (yield from server_time(now)), now)
+
+
+def _set_pause(commands: Commands, name: str, pause: Pause | None, moment: float, now: float | None) -> Operation[None]:
+    note, until = ("", None) if pause is None else (pause.note, pause.until)
+    is_enabled = pause is None or until is not None
     for _ in range(WRITE_ATTEMPTS):
         known = yield from get(commands, name)
-        if known.enabled is enabled:
+        if known.get_pause(moment) == pause:
             return
-        following = known.timing.find_next_run(moment) if enabled else None
-        if (yield from _set(commands, known, replace(known, enabled=enabled), following, now)):
+        changed = replace(known, enabled=is_enabled, pause_note=note, pause_until=until)
+        following = known.timing.find_next_run(until or moment) if is_enabled else None
+        if (yield from _set(commands, known, changed, following, now)):
             return
     raise _busy(name)
 
@@ -331,7 +429,7 @@ def get(commands: Commands, name: str) -> Operation[Schedule]:
 
 
 def schedules_of_shard(commands: Commands) -> Operation[list[Schedule]]:
-    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
+    stored, due_at, fired, _ = map(commands.keys, SCHEDULE_KEYS)
     definitions, due, last = yield Read(
         [("HGETALL", stored), ("ZRANGE", due_at, 0, -1, "WITHSCORES"), ("HGETALL", fired)]
     )
@@ -381,25 +479,69 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     """Fire once, or skip missed run times once. Return None if another process was faster."""
     assert schedule.next_at is not None  # noqa: S101 - it is due
     run_time, timing = schedule.next_at, schedule.timing
-    is_fired = True
-    if moment - run_time > schedule.grace and schedule.missed != "all":
-        # A run time that is late by exactly the grace is not missed.
-        run_time = timing.find_last_run(moment - schedule.grace - 1e-6, run_time)
-        is_fired = schedule.missed == "one"
+    run = ScheduleRun("enqueued", run_time, moment, run_time)
+    if moment - run_time > schedule.catch_up and schedule.missed != "all":
+        # A run time that is late by exactly catch_up is not missed.
+        run_time = timing.find_last_run(moment - schedule.catch_up - 1e-6, run_time)
+        count = timing.count_runs(schedule.next_at, run_time)
+        run = replace(
+            run, happened="enqueued" if schedule.missed == "one" else "missed", run_time=run_time, count=count
+        )
+    if run.happened == "enqueued" and schedule.overlap != "allow":
+        run = yield from _avoid_overlap(commands, schedule, run)
     following = timing.find_next_run(run_time)
     pushed, task_id, error = push_args(commands, []), "", ""
-    if is_fired:
+    if run.happened == "enqueued":
         try:
-            made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
-            pushed, task_id = push_args(commands, [made]), made.task_id
+            made = schedule.make_run(run_time, run.behind)
+            pushed = push_args(commands, [made], Graph(mode=1) if run.behind else NO_GRAPH)
+            task_id = made.task_id
         except TaskValidationError as invalid:  # for example because a limit was lowered
-            error = str(invalid)
+            run, error = replace(run, happened="refused"), str(invalid)
     last = json.dumps([run_time, moment, task_id]) if task_id else ""
-    args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, *pushed]
+    runs = _runs_text(schedule.runs, run)
+    args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, runs, *pushed]
     code = yield commands.call("fire", args, now, reply=new_nonce())
     if not code:
         return None
     return Fired(schedule.name, run_time, task_id if code == 1 else "", is_refused=code == 2, error=error)
+
+
+def _avoid_overlap(commands: Commands, schedule: Schedule, run: ScheduleRun) -> Operation[ScheduleRun]:
+    """Let a run wait for the task of the run before, or skip it, if that task has not ended.
+
+    At most two tasks have not ended: one and the one that waits for it. The waiting one can end first, if it is canceled.
+    """
+    if schedule.last is None:
+        return run
+    former = next((former.behind for former in schedule.runs if former.happened == "enqueued"), "")
+    names = [schedule.last.task_id, former] if former else [schedule.last.task_id]
+    states = yield from read_task_fields(commands.keys, names, "state")
+    unended = [name for name, (state,) in zip(names, states, strict=True) if state in NOT_ENDED]
+    if not unended:
+        return run
+    if schedule.overlap == "skip" or len(unended) > 1:
+        return replace(run, happened="skipped")
+    return replace(run, behind=unended[0])
+
+
+def _runs_text(runs: Sequence[ScheduleRun], run: ScheduleRun) -> str:
+    """Return the latest runs with a new one, as the server keeps them."""
+    if runs and run.happened == runs[0].happened != "enqueued":
+        run = replace(run, first=runs[0].first, count=runs[0].count + run.count)
+        runs = runs[1:]
+    return json.dumps([astuple(run)[:-1] for run in (run, *runs)][:KEPT_RUNS], separators=(",", ":"))
+
+
+def _read_runs(name: str, text: bytes | None) -> tuple[ScheduleRun, ...]:
+    """Return no runs if the text is damaged, so that the schedule goes on."""
+    try:
+        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")]
+        return tuple(
+            replace(run, task_id=_task_id(name, run.run_time) if run.happened == "enqueued" else "") for run in runs
+        )
+    except (ValueError, TypeError):
+        return ()
 
 
 def due_argument(moment: float | None) -> int | str:
@@ -438,9 +580,13 @@ def _sign_schedule(commands: Commands, schedule: Schedule) -> Schedule:
 
 
 def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
-    stored, due_at, fired = map(commands.keys, SCHEDULE_KEYS)
-    definition, due, last = yield Read([("HGET", stored, name), ("ZSCORE", due_at, name), ("HGET", fired, name)])
-    return None if definition is None else _schedule(name, definition, due, last)
+    stored, due_at, fired, latest = map(commands.keys, SCHEDULE_KEYS)
+    definition, due, last, runs = yield Read(
+        [("HGET", stored, name), ("ZSCORE", due_at, name), ("HGET", fired, name), ("HGET", latest, name)]
+    )
+    if definition is None:
+        return None
+    return replace(_schedule(name, definition, due, last), runs=_read_runs(name, runs))
 
 
 def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Schedule:
@@ -454,7 +600,10 @@ def _busy(name: str) -> TaskValidationError:
     return TaskValidationError(f"schedule {name!r} is being changed by somebody else all the time; try again")
 
 
-SCHEDULE_OPTIONS = ("cron", "every", "timezone", "start", "missed", "grace", "expires", "enabled", "source", "declared")
+SCHEDULE_OPTIONS = (
+    *("cron", "every", "timezone", "start", "missed", "catch_up", "overlap", "jitter", "expires", "enabled"),
+    *("pause_note", "pause_until", "source", "declared"),
+)
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:

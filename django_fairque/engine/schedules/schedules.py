@@ -9,6 +9,7 @@ from django_fairque.engine.schedules import declarations, schedule_ops
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import PartialList
+    from django_fairque.engine.model.pauses import PauseEnd
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
@@ -41,11 +42,17 @@ class Schedules:
         - ``every``: seconds (or a timedelta) between two run times, at least 1.
         - ``start``: when ``every`` begins to count; now by default.
         - ``timezone``: the zone of ``cron``; UTC by default.
-        - ``missed``: what happens to run times that could not be fired for more than ``grace`` seconds (60 by
+        - ``missed``: what happens to run times that could not be fired for more than ``catch_up`` seconds (60 by
           default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
-        - ``expires``: seconds from a run time until its task is a dead letter if it has not started; by default that
-          of the call.
-        - ``enabled``: False to add it switched off; True by default.
+        - ``overlap``: what happens to a run if the task of the run before has not ended: ``"allow"`` enqueues it too
+          (the default), ``"skip"`` leaves it out, ``"queue"`` lets it wait until that task ends, whatever its end; if a
+          run waits already, it is left out.
+        - ``jitter``: seconds by which the task of a run starts later at most, none by default: a part of them that is
+          the same for each run time, and less than the time until the next run.
+        - ``expires``: seconds from a run time (and its jitter) until its task is a dead letter if it has not started;
+          by default that of the call.
+        - ``enabled``: False to add it paused; True by default. ``pause_note`` and ``pause_until`` (a Unix time) are
+          the note and the end of a pause, as `pause` writes them.
         - ``source``: where it is declared: code (the default), settings, command or admin.
         - ``declared``: for a schedule from settings, its declaration.
 
@@ -63,19 +70,23 @@ class Schedules:
         """
         return self._run(schedule_ops.remove(self._holder(name), name, now))
 
-    def enable(self, name: str, *, now: float | None = None) -> None:
-        """Switch a schedule on. Run times while it was off do not count as missed.
+    def pause(self, name: str, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
+        """Pause a schedule: it stays, and pushes nothing. Run times during the pause do not count as missed.
+
+        ``name`` is its name. ``note`` is a text of at most 200 characters that is shown with the pause; empty by
+        default. ``until`` is the moment at which the pause ends by itself: a Unix time, an aware datetime, or a
+        timedelta from now, by the server's clock. None, the default, is for no end. Another pause replaces both.
+        Raises `TaskNotFoundError` if there is no such schedule, and `TaskValidationError` if the note or the end is
+        invalid.
+        """
+        self._run(schedule_ops.pause(self._holder(name), name, note, until, now))
+
+    def resume(self, name: str, *, now: float | None = None) -> None:
+        """End the pause of a schedule. Run times during the pause do not count as missed.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
-        self._run(schedule_ops.set_enabled(self._holder(name), name, enabled=True, now=now))
-
-    def disable(self, name: str, *, now: float | None = None) -> None:
-        """Switch a schedule off: it stays, and pushes nothing.
-
-        ``name`` is its name. Raises `TaskNotFoundError` if there is none.
-        """
-        self._run(schedule_ops.set_enabled(self._holder(name), name, enabled=False, now=now))
+        self._run(schedule_ops.resume(self._holder(name), name, now))
 
     def sign(self, name: str, *, now: float | None = None) -> None:
         """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with

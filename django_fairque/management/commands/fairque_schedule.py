@@ -16,19 +16,24 @@ from django_fairque.engine.model.lanes import LANES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.declarations import display_version
 from django_fairque.engine.schedules.due_times import find_zone
-from django_fairque.management.base import Parser, QueueCommand, positive
+from django_fairque.engine.schedules.schedule_ops import CATCH_UP_SECONDS, OVERLAP_POLICIES
+from django_fairque.management.base import Parser, QueueCommand, add_pause_options, pause_options, positive
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.report import differing_declarations
+from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.report import differing_declarations, pause_suffix
 from django_fairque.tasks.schedules import DeclaredSchedules, make_step
 
 if TYPE_CHECKING:
-    from django_fairque.engine.schedules.schedule_ops import Schedule
+    from django_fairque.engine.model.task import Task
+    from django_fairque.engine.schedules.schedule_ops import Schedule, ScheduleRun
+
+    RunRow = tuple[Schedule, ScheduleRun, Task | None]
 
 
 class Command(QueueCommand):
     help = (
-        "List a queue's schedules, add or remove one, switch one on or off, run one now, see when it is due; make the declared "
-        "ones of this code count."
+        "List a queue's schedules, add or remove one, pause or resume one, run one now, see when it is due and what became of "
+        "its latest runs; make the declared ones of this code count."
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -49,15 +54,22 @@ class Command(QueueCommand):
         add("--kwargs", dest="task_kwargs", default="{}", metavar="JSON", help="an object of arguments")
         missed = "what becomes of run times that were missed (default: %(default)s)"
         add("--missed", default="skip", choices=("skip", "one", "all"), help=missed)
+        late = "how late a run time may be without being missed (default: %(default)s)"
+        add("--catch-up", type=float, default=CATCH_UP_SECONDS, metavar="SECONDS", help=late)
+        overlap = "what becomes of a run if the task of the one before has not ended (default: %(default)s)"
+        add("--overlap", default="allow", choices=OVERLAP_POLICIES, help=overlap)
+        jitter = "start the task of each run later by a part of this time (default: none)"
+        add("--jitter", type=float, default=0, metavar="SECONDS", help=jitter)
         expires = "from each run time until its task is dead if it has not started (default: the task's)"
         add("--expires", type=float, metavar="SECONDS", help=expires)
         add_action("remove", "forget it", **named)
-        add_action("enable", "switch it on", **named)
-        add_action("disable", "switch it off", **named)
+        add_pause_options(add_action("pause", "send nothing at its run times", **named))
+        add_action("resume", "end its pause", **named)
         adopt = "make the schedules of this project's settings count, whichever version of them was deployed last"
         add_action("adopt", adopt)
         add_action("run", "send its task now, in addition to its run times", **named)
         add_action("sign", "sign what it sends, as it is now: look at it first", **named)
+        RUN_LIST.add_options(add_action("runs", "what became of its latest runs", **named))
         add = add_action("next", "when it is due next", **named).add_argument
         add(
             "-n",
@@ -85,12 +97,12 @@ class Command(QueueCommand):
 
     def _change(self) -> Iterator[str]:
         action, name, schedules = self.options["action"], self.options["name"], self.queue.schedules
-        getattr(schedules, action)(name)
+        getattr(schedules, action)(name, **(pause_options(self.options) if action == "pause" else {}))
         schedule = schedules.get(name)
-        done = {"enable": "enabled", "disable": "disabled", "sign": "signed"}[action]
+        done = {"pause": _paused(schedule), "resume": "resumed", "sign": "signed"}[action]
         yield f"{name}: {done}, next {_local(schedule.next_at, schedule)}"
 
-    _enable = _disable = _sign = _change
+    _pause = _resume = _sign = _change
 
     def _add(self) -> Iterator[str]:
         options = self.options
@@ -104,7 +116,7 @@ class Command(QueueCommand):
             cron=options["cron"],
             every=options["every"],
             timezone=options["timezone"] or timezone.get_default_timezone_name(),
-            missed=options["missed"],
+            **{name: options[name] for name in ("missed", "catch_up", "overlap", "jitter")},
             source="command",
             **({} if options["expires"] is None else {"expires": options["expires"]}),
         )
@@ -117,6 +129,12 @@ class Command(QueueCommand):
         lines = SCHEDULE_LIST.lines(found, self.options) if found else [f"queue {self.queue.name!r} has no schedules"]
         return chain(lines, differing_declarations(self.queue))
 
+    def _runs(self) -> Iterator[str]:
+        schedule = self.queue.schedules.get(self.options["name"])
+        tasks = self.queue.get_tasks([run.task_id for run in schedule.runs if run.task_id])
+        rows = [(schedule, run, tasks.get(run.task_id)) for run in schedule.runs]
+        return RUN_LIST.lines(rows, self.options)
+
     def _next(self) -> Iterator[str]:
         schedule = self.queue.schedules.get(self.options["name"])
         for run_time in schedule.iterate_next_runs(timezone.now().timestamp(), self.options["n"]):
@@ -128,6 +146,12 @@ def _local(moment: float | None, schedule: Schedule) -> str:
     if moment is None:
         return "never"
     return f"{datetime.fromtimestamp(moment, find_zone(schedule.timezone)):%Y-%m-%d %H:%M:%S%z}"
+
+
+def _paused(schedule: Schedule) -> str:
+    """Return the pause in words; empty if there is none."""
+    pause = schedule.get_pause(timezone.now().timestamp())
+    return "" if pause is None else f"paused{pause_suffix(pause)}"
 
 
 def _json(text: str, kind: type) -> Any:
@@ -146,7 +170,7 @@ def _last(schedule: Schedule) -> float | None:
 
 def _fields(schedule: Schedule) -> dict[str, Any]:
     fields = dataclasses.asdict(schedule)
-    del fields["stored"], fields["signature"]
+    del fields["stored"], fields["signature"], fields["runs"]
     return fields
 
 
@@ -161,8 +185,8 @@ SCHEDULE_LIST: Listing[Schedule] = Listing(
         Column("user", lambda schedule: schedule.task["user_id"], lambda schedule: schedule.task["user_id"]),
         Column(
             "next",
-            lambda schedule: _local(schedule.next_at, schedule) if schedule.enabled else "disabled",
-            lambda schedule: schedule.next_at if schedule.enabled else None,
+            lambda schedule: _paused(schedule) or _local(schedule.next_at, schedule),
+            lambda schedule: schedule.next_at,
         ),
         Column("last", lambda schedule: "-" if schedule.last is None else _local(_last(schedule), schedule), _last),
         Column("from", lambda schedule: schedule.source, lambda schedule: schedule.source),
@@ -170,4 +194,39 @@ SCHEDULE_LIST: Listing[Schedule] = Listing(
     fields=_fields,
     moment=_last,
     moment_name="with a last run time",
+)
+
+
+def _happened(row: RunRow) -> str:
+    _, run, task = row
+    if not run.task_id:
+        return f"{run.happened}, {run.count:,} in all" if run.count > 1 else run.happened
+    return "its task is not kept any more" if task is None else task.state.value
+
+
+def _duration(row: RunRow) -> float | None:
+    """Return for how long the task's last attempt ran, in seconds."""
+    task = row[2]
+    return None if task is None or task.started_at is None or task.ended_at is None else task.ended_at - task.started_at
+
+
+def _run_fields(row: RunRow) -> dict[str, Any]:
+    _, run, task = row
+    return {
+        **dataclasses.asdict(run),
+        "state": None if task is None else task.state.value,
+        "started_at": None if task is None else task.started_at,
+        "duration": _duration(row),
+    }
+
+
+RUN_LIST: Listing[RunRow] = Listing(
+    "run",
+    [
+        Column("run time", lambda row: _local(row[1].run_time, row[0]), lambda row: row[1].run_time),
+        Column("result", _happened),
+        Column("duration", lambda row: "-" if _duration(row) is None else duration(_duration(row) or 0), _duration),
+        Column("task", lambda row: row[1].task_id or "-"),
+    ],
+    fields=_run_fields,
 )

@@ -85,7 +85,7 @@ def test_lists_leave_missing_shards_out_and_single_numbers_raise_an_error(
     assert (matching.count, matching.is_whole, matching.missing_shards) == (len(away.others), False, away.shards)
     found = queue.schedules.list()
     assert ([schedule.name for schedule in found], found.missing_shards) == (["here"], away.shards)
-    queue.schedules.disable("here")
+    queue.schedules.pause("here")
     queue.schedules.add("here", task=task(here), every=30)
     with pytest.raises(ShardsAwayError, match="the schedule 'new' can't be looked up"):
         queue.schedules.add("new", task=task(here), every=30)

@@ -130,19 +130,20 @@ def test_a_rollback_restores_changes_of_an_operator(queue: FairQueue) -> None:
     old.run(0)
     assert len(queue.schedules.fire_due(now=NOW + 60)) == 3
     fired = queue.schedules.get("c").last
-    queue.schedules.disable("a", now=NOW + 61)
-    queue.schedules.disable("b", now=NOW + 61)
+    queue.schedules.pause("a", note="moving", now=NOW + 61)
+    queue.schedules.pause("b", now=NOW + 61)
     new.run(70)
     assert [schedule.enabled for schedule in queue.schedules.list()] == [True], (
         "another declaration is another schedule"
     )
-    queue.schedules.disable("b", now=NOW + 71)
+    queue.schedules.pause("b", now=NOW + 71)
     assert old.run(75, "adopt")
     assert [(schedule.name, schedule.every, schedule.enabled) for schedule in queue.schedules.list()] == [
         ("a", 60, False),
         ("b", 60, False),
         ("c", 60, True),
     ]
+    assert queue.schedules.get("a").pause_note == "moving"
     assert queue.schedules.get("c").last == fired is not None
     assert queue.schedules.get("c").next_at == NOW + 120
     assert new.run(76, "adopt")

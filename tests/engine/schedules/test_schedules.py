@@ -17,6 +17,7 @@ from redis import Redis
 
 from django_fairque.engine.model.errors import BacklogFullError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.pauses import Pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules import schedule_ops
@@ -120,7 +121,8 @@ class TestWhen:
             ],
             ({"every": 5, "timezone": "../etc/passwd"}, "name of a time zone"),
             ({"every": 5, "missed": "twice"}, "one of skip, one, all, got 'twice'"),
-            ({"every": 5, "grace": -1}, "grace must be"),
+            ({"every": 5, "catch_up": -1}, "catch_up must be"),
+            ({"every": 5, "catch_up": 10**5000}, "catch_up must be a number of seconds from 0 to"),
             ({"every": 5, "expires": -1}, "expires must be a number of seconds from 0"),
             ({"every": 5, "expires": 0}, "expires must be more than 0 seconds"),
             ({"every": 5, "expires": "soon"}, "expires must be a number of seconds"),
@@ -135,9 +137,9 @@ class TestWhen:
 
     def test_lengths_of_time_may_be_timedeltas(self, queue: FairQueue) -> None:
         hour = timedelta(hours=1)
-        given: dict[str, Any] = {"every": hour, "grace": hour / 2, "expires": hour / 4, "now": NOW}
+        given: dict[str, Any] = {"every": hour, "catch_up": hour / 2, "expires": hour / 4, "now": NOW}
         made = queue.schedules.add("s", task=task(), **given)
-        assert (made.every, made.grace, made.expires) == (3600, 1800, 900)
+        assert (made.every, made.catch_up, made.expires) == (3600, 1800, 900)
         assert made.next_at == NOW + 3600
         with pytest.raises(TaskValidationError, match=r"from 1 to ten years, got 0\.5"):
             queue.schedules.add("s", task=task(), every=timedelta(seconds=0.5))
@@ -179,8 +181,8 @@ class TestFiring:
 
     def test_an_expiry_counts_from_the_run_time(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=60, expires=90, now=NOW)
-        queue.schedules.disable("s", now=NOW)
-        queue.schedules.enable("s", now=NOW)
+        queue.schedules.pause("s", now=NOW)
+        queue.schedules.resume("s", now=NOW)
         (fired,) = queue.schedules.fire_due(now=NOW + 95)
         assert queue.get_task(fired.task_id).expires_at == NOW + 60 + 90
         by_hand = queue.schedules.run_now("s", now=NOW + 100)
@@ -291,7 +293,7 @@ class TestFiring:
 
         for change in (
             lambda: queue.schedules.add("s", task=task(payload="new"), every=60, now=NOW),
-            lambda: queue.schedules.disable("s", now=NOW),
+            lambda: queue.schedules.pause("s", now=NOW),
             lambda: queue.schedules.remove("s", now=NOW),
         ):
             queue.schedules.add("s", task=task(payload="old"), every=60, now=NOW)
@@ -379,10 +381,10 @@ class TestKeeping:
 
     def test_a_disabled_schedule_does_not_make_up_for_missed_instants(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
-        queue.schedules.disable("s", now=NOW)
+        queue.schedules.pause("s", now=NOW)
         assert queue.schedules.fire_due(now=NOW + 600) == []
         assert queue.schedules.get("s").next_at is None
-        queue.schedules.enable("s", now=NOW + 610)
+        queue.schedules.resume("s", now=NOW + 610)
         assert queue.schedules.get("s").next_at == NOW + 660
 
     def test_running_a_schedule_now_pushes_a_task_each_time(self, queue: FairQueue) -> None:
@@ -399,7 +401,7 @@ class TestKeeping:
         assert queue.schedules.get("a").when == "0 3 * * * (Asia/Tokyo)"
         assert [queue.schedules.remove(name) for name in ("a", "a", "b", "*{x}:\n")] == [True, False, True, True]
         assert not redis.keys("*schedules*")
-        for call in (queue.schedules.get, queue.schedules.enable, queue.schedules.run_now):
+        for call in (queue.schedules.get, queue.schedules.resume, queue.schedules.run_now):
             with pytest.raises(TaskNotFoundError, match="no schedule 'a'"):
                 call("a")
 
@@ -409,3 +411,41 @@ class TestKeeping:
         written = json.loads(redis.hget(key, "s") or "")
         redis.hset(key, "s", json.dumps({"from_the_future": 1, **written}))
         assert queue.schedules.fire_due(now=NOW + 60)[0].task_id
+
+    def test_a_pause_has_a_note_and_ends_by_itself(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=60, missed="all", now=NOW)
+        queue.schedules.pause("s", note=" while  the shop moves ", until=timedelta(seconds=600), now=NOW)
+        paused = queue.schedules.get("s")
+        assert paused.get_pause(NOW + 599) == Pause("while the shop moves", NOW + 600)
+        assert (paused.get_pause(NOW + 600), paused.next_at) == (None, NOW + 660)
+        assert queue.schedules.add("s", task=task(), every=60, now=NOW + 10).next_at == NOW + 60, "it is added anew"
+        queue.schedules.pause("s", until=NOW + 601, now=NOW + 10)
+        assert queue.schedules.fire_due(now=NOW + 601) == []
+        assert pushed(queue) == []
+        (fired,) = queue.schedules.fire_due(now=NOW + 660)
+        assert fired.run_time == NOW + 660
+
+    def test_another_pause_replaces_the_first_and_a_schedule_is_resumed(self, queue: FairQueue) -> None:
+        queue.schedules.add("s", task=task(), every=60, now=NOW)
+        queue.schedules.pause("s", note="one", until=NOW + 600, now=NOW)
+        queue.schedules.pause("s", note="two", now=NOW)
+        paused = queue.schedules.get("s")
+        assert (paused.get_pause(NOW + 9999), paused.next_at) == (Pause("two"), None)
+        for _ in range(2):
+            queue.schedules.resume("s", now=NOW + 70)
+        resumed = queue.schedules.get("s")
+        assert (resumed.get_pause(NOW + 70), resumed.pause_note, resumed.next_at) == (None, "", NOW + 120)
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"note": "x" * 201}, "at most 200 characters"),
+            ({"until": NOW - 1}, "until must be later than now"),
+            ({"until": "soon"}, "until must be"),
+        ],
+    )
+    def test_an_invalid_pause_changes_nothing(self, queue: FairQueue, options: dict[str, Any], words: str) -> None:
+        before = queue.schedules.add("s", task=task(), every=60, now=NOW)
+        with pytest.raises(TaskValidationError, match=words):
+            queue.schedules.pause("s", now=NOW, **options)
+        assert queue.schedules.get("s") == before

@@ -100,7 +100,7 @@ class TestSchedules:
         assert [schedule.task["user_id"] for schedule in queue.schedules.list() if schedule.name == f"of {ONE}"] == [
             THREE
         ]
-        queue.schedules.disable(f"of {TWO}", now=NOW + 61)
+        queue.schedules.pause(f"of {TWO}", now=NOW + 61)
         assert queue.schedules.run_now(f"of {TWO}", now=NOW + 61)
         assert queue.schedules.remove(f"of {TWO}", now=NOW + 61)
         assert not queue.schedules.remove(f"of {TWO}", now=NOW + 61)

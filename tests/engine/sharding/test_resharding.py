@@ -25,7 +25,7 @@ class TestResharding:
         queue.user("paused").pause(now=NOW)
         for user in users[:5]:
             queue.schedules.add(f"of {user}", task=task(user), every=60, now=NOW)
-        queue.schedules.disable("of user-1", now=NOW)
+        queue.schedules.pause("of user-1", now=NOW)
         queue.push_batch([task(user) for user in users], now=NOW)
         finish_all(queue)
         due = {schedule.name: schedule.next_at for schedule in queue.schedules.list()}

@@ -11,6 +11,7 @@ from django_fairque.engine.model.errors import FairQueueError, StaleLeaseError, 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import EventCount
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.schedules.schedule_ops import OVERLAP_POLICIES
 from tests.lab.proof.blocked_fetch import fetched_ahead
 from tests.lab.proof.server_states import LIVE
 from tests.stored_tasks import stored_record
@@ -328,8 +329,13 @@ class Walk:
         name, every, task = draw.choice(["s1", "s2"]), draw.choice([30, 60]), self.task(task_id=None)
         if draw.random() < 0.3:
             return lambda queue: queue.schedules.remove(name, now=now)
-        enabled, missed = draw.random() < 0.8, self.missed
-        return lambda queue: queue.schedules.add(name, task=task, every=every, missed=missed, enabled=enabled, now=now)
+        options: dict[str, Any] = {
+            "enabled": draw.random() < 0.8,
+            "missed": self.missed,
+            "overlap": draw.choice(OVERLAP_POLICIES),
+        }
+        options["jitter"] = draw.choice([0, 20])
+        return lambda queue: queue.schedules.add(name, task=task, every=every, now=now, **options)
 
     def _do_repair(self) -> Callable[[FairQueue], Any]:
         """Damage an index or a counter, and repair it from the tasks' records."""

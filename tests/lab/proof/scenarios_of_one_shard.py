@@ -325,7 +325,7 @@ def a_schedule(scene: Scene) -> Act:
 
     def act(queue: Any) -> None:
         queue.schedules.add("s", task=made, every=30, now=scene.now)
-        queue.schedules.disable("s", now=scene.now)
+        queue.schedules.pause("s", now=scene.now)
         queue.schedules.remove("s", now=scene.now)
 
     return act
@@ -343,7 +343,7 @@ def a_schedule_s_last_instant(scene: Scene) -> Act:
     stored = scene.redis.hget(f"{P}schedules", "s")
     due = f"{scene.redis.zscore(f'{P}schedules:due', 's'):.0f}"
     home = scene.queue._shards.home
-    args = ["s", stored, due, "", "", *push_args(home, [scene.task("last")])]
+    args = ["s", stored, due, "", "", "", *push_args(home, [scene.task("last")])]
     call = home.call("fire", args, scene.now, reply=new_nonce())
     return lambda queue: queue._transport.send(call)
 

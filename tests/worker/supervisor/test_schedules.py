@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,3 +87,16 @@ def test_the_declared_schedules_are_those_of_the_newest_deployment(workers: Work
     assert new.stop() == 0
     eventually(lambda: declared() == ["noop"])
     eventually(lambda: "are in force, of version 1" in old.log + restarted.log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+def test_a_worker_with_free_slots_runs_one_task_of_a_schedule_at_a_time(workers: Workers, overlap: str) -> None:
+    workers.start("--concurrency", "4").wait_ready()
+    nap = Task.create("ann", 3, {"args": [1.5], "kwargs": {}}, name="nap")
+    workers.queue.schedules.add("naps", task=nap, every=1, overlap=overlap)
+    eventually(lambda: len(workers.queue.tasks("finished", limit=9).items) >= 3, 2 * MAX_SWEEP_INTERVAL_SECONDS + 20)
+    ended = sorted(workers.queue.tasks("finished", limit=9).items, key=lambda task: task.started_at or 0)
+    for former, task in pairwise(ended):
+        assert (task.started_at or 0) >= (former.ended_at or 0)
+    assert "skipped" in {run.happened for run in workers.queue.schedules.get("naps").runs}

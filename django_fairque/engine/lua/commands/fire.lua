@@ -2,22 +2,23 @@
 -- Fire a schedule at one of its run times, unless that was done already: the run time and the definition that the caller
 -- saw must still be the current ones. So nobody needs a lock, and nobody can fire twice, frozen or killed at any point.
 --
--- KEYS    base reply schedules schedules:due schedules:last
+-- KEYS    base reply schedules schedules:due schedules:last schedules:runs
 -- ARGV    options, name, definition, run time (us), next (us or '' when there is none), what to remember of this firing
---         (opaque; '' to remember nothing), then what push.lua takes from "nonce kept" on (n may be 0)
--- REPLY   1 fired, 0 not this run time's turn (any more), 2 not now: the user's backlog is full
--- COST    6 commands, and those of a push
+--         (opaque; '' to remember nothing), the latest runs (opaque), then what push.lua takes from "nonce kept" on (n may be 0)
+-- REPLY   1 fired, 0 not this run time's turn (any more), 2 not now: the user's backlog is full, or the task to wait for is forgotten
+-- COST    7 commands, and those of a push
 -- include clock push_write
 local name, run_time = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 2]
 local due = redis.call('ZSCORE', K['schedules:due'], name)
 if not due or tonumber(due) ~= tonumber(run_time) then return 0 end
 if redis.call('HGET', K.schedules, name) ~= ARGV[FIRST_ARG + 1] then return 0 end
-local reply = push_write.accept(FIRST_ARG + 5, true) -- the stored task is fired unchanged, because this script has no key to sign another one
-if string.find(reply[1], '3', 1, true) then return 2 end
+local reply = push_write.accept(FIRST_ARG + 6, true) -- the stored task is fired unchanged, because this script has no key to sign another one
+if string.find(reply[1], '^[3%a]') then return 2 end
 if ARGV[FIRST_ARG + 3] == '' then
   redis.call('ZREM', K['schedules:due'], name)
 else
   redis.call('ZADD', K['schedules:due'], ARGV[FIRST_ARG + 3], name)
 end
 if ARGV[FIRST_ARG + 4] ~= '' then redis.call('HSET', K['schedules:last'], name, ARGV[FIRST_ARG + 4]) end
+redis.call('HSET', K['schedules:runs'], name, ARGV[FIRST_ARG + 5])
 return 1

@@ -4,12 +4,12 @@
 -- A change for declared schedules has the number of the version that declares them (`declare.lua`), and is refused when a newer one counts. Such a
 -- change keeps the definition that it replaces or removes: when the older version counts again, its schedules are as they were.
 --
--- KEYS    base reply schedules schedules:due schedules:last schedules:versions schedules:retired
+-- KEYS    base reply schedules schedules:due schedules:last schedules:runs schedules:versions schedules:retired
 -- ARGV    options, what (set remove), name, expected definition ('*' for any, '' for none), definition, next (us or ''); for declared
 --         schedules also the number of the version ('' else), the definition and the last firing to be kept ('' for none), and the last
 --         firing to be restored ('' for none)
 -- REPLY   1 done, 0 the definition is not as expected (another process changed it meanwhile), 2 a newer version counts
--- COST    5 commands, 3 more for declared schedules
+-- COST    6 commands, 3 more for declared schedules
 -- include clock
 local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local version_number, replaced, last = ARGV[FIRST_ARG + 5] or '', ARGV[FIRST_ARG + 6] or '', ARGV[FIRST_ARG + 7] or ''
@@ -28,6 +28,7 @@ end
 if what == 'remove' then
   redis.call('ZREM', K['schedules:due'], name)
   redis.call('HDEL', K['schedules:last'], name)
+  redis.call('HDEL', K['schedules:runs'], name)
   return redis.call('HDEL', K.schedules, name)
 end
 redis.call('HSET', K.schedules, name, definition)
