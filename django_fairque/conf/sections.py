@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from django_fairque.conf.redis import RedisConfig
+from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id, split_names
 from django_fairque.engine.model.lanes import Lane, check_lane_and_priority
+from django_fairque.engine.model.limits import MAX_LIMIT_VALUES, plan_text, rate_fields
 from django_fairque.engine.model.options import (
     EarlierName,
     Mistake,
@@ -78,6 +80,11 @@ def _users(default: list[str]) -> Any:
         description='a list of user ids, or "*" for everyone',
         title=f"a user id: a non-empty text of at most {MAX_ID_BYTES} bytes",
     )
+
+
+def _plan_limit(name: str) -> Any:
+    most = MAX_LIMIT_VALUES[name]
+    return Field(default=None, ge=1, le=most, description=f"a whole number from 1 to {most}")
 
 
 class WorkerConfig(Options):
@@ -200,6 +207,12 @@ class TopLevelOptions(Options):
     """Whether tasks are captured in a test run. With False, tests may use the configured server. Default: True."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
+    plan_of: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description='the dotted path of a function, such as "shop.plans.plan_of"',
+    )
+    """The dotted path of a function from a user's id to the name of its plan in ``PLANS``; None for none."""
     middleware: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]], BeforeValidator(split_list)
     ] = Field(
@@ -245,6 +258,49 @@ class TopLevelOptions(Options):
         raise problem(
             "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
         )
+
+
+PLAN_NAME_WORDS = '1 to 64 letters, digits, "_", "." or "-"'
+
+
+class PlanConfig(Options):
+    """One of ``PLANS``: limits of the users that have the plan. A user without a limit has that of its queue, or none."""
+
+    weight: Number = Field(default=1.0, ge=0.001, le=1000, description="a number from 0.001 to 1000")
+    """The share of worker time: 2 is twice that of a user of weight 1. Default: 1."""
+    max_running: Whole | None = _plan_limit("max_running")
+    """The largest number of tasks that run at once; None for no limit."""
+    rate: str | None = Field(default=None, description='a text such as "100/m" or "5/10s"')
+    """The number of tasks that start per s, m, h or d; None for no limit."""
+    burst: Whole | None = _plan_limit("burst")
+    """The number of tasks that may start at once under the rate; None for 1."""
+    max_backlog: Whole | None = _plan_limit("max_backlog")
+    """The largest number of waiting tasks; None for the queue's."""
+    max_backlog_bytes: Whole | None = _plan_limit("max_backlog_bytes")
+    """The largest number of bytes of tasks that have not ended; None for the queue's."""
+    sla: Number | None = seconds(None)
+    """The time within which tasks should start; None for that of their priority."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistakes between fields that are valid separately."""
+        try:
+            rate_fields(self.rate, 1)
+        except TaskValidationError as error:
+            yield Mistake("value", ("rate",), str(error))
+        if self.burst is not None and self.rate is None:
+            yield Mistake("conflict", ("burst",), f"expected a RATE, to which it belongs; got {self.burst}")
+
+    def to_text(self, name: str) -> str:
+        """Return the plan as it travels with tasks. ``name`` is its name."""
+        fields = {
+            "weight": self.weight,
+            "cap": self.max_running,
+            **rate_fields(self.rate, self.burst or 1),
+            "backlog": self.max_backlog,
+            "max_bytes": self.max_backlog_bytes,
+            "sla": None if self.sla is None else to_us(self.sla),
+        }
+        return plan_text(name, fields)
 
 
 MIN_TOKEN_CHARACTERS = 16

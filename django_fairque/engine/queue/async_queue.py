@@ -23,6 +23,7 @@ from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
+from django_fairque.engine.model.limits import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
 from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
@@ -42,7 +43,7 @@ from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
-from django_fairque.engine.users.users import EndedTasks, UserStats, check_limit_value, check_weight
+from django_fairque.engine.users.plans import set_plan
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
     from django_fairque.engine.users.organizations import OrganizationStats
+    from django_fairque.engine.users.users import EndedTasks, UserStats
 
 T = TypeVar("T")
 
@@ -1142,7 +1144,15 @@ class AsyncUserQueue:
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._change({"weight": sync_users.check_weight(weight)}, now)
+        await self._change({"weight": check_weight(weight)}, now)
+
+    async def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
+        """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
+
+        ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
+        that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
+        """
+        await self._run(set_plan(self._commands, self.user_id, plan, now))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
@@ -1158,7 +1168,7 @@ class AsyncUserQueue:
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        await self._change({"cap": sync_users.check_limit_value("max_running", number)}, now)
+        await self._change({"cap": check_limit_value("max_running", number)}, now)
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -1170,7 +1180,7 @@ class AsyncUserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        await self._change(sync_users.rate_fields(rate, burst), now)
+        await self._change(rate_fields(rate, burst), now)
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -1185,7 +1195,7 @@ class AsyncUserQueue:
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        await self._change({"backlog": sync_users.check_limit_value("max_backlog", number)}, now)
+        await self._change({"backlog": check_limit_value("max_backlog", number)}, now)
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
@@ -1194,7 +1204,7 @@ class AsyncUserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        await self._change({"max_bytes": sync_users.check_limit_value("max_backlog_bytes", number)}, now)
+        await self._change({"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.

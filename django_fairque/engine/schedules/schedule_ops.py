@@ -25,6 +25,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
+from django_fairque.engine.users.plans import find_plans
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -391,7 +392,8 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     if is_fired:
         try:
             made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
-            pushed, task_id = push_args(commands, [made]), made.task_id
+            plans = yield from find_plans([made.user_id])
+            pushed, task_id = push_args(commands, [made], plans=plans), made.task_id
         except TaskValidationError as invalid:  # for example because a limit was lowered
             error = str(invalid)
     last = json.dumps([run_time, moment, task_id]) if task_id else ""

@@ -3,17 +3,12 @@ return."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import socket
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
@@ -30,7 +25,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import fingerprint
 from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
-from django_fairque.tasks import registry
+from django_fairque.tasks.plans import code_version
 from django_fairque.tasks.signing import project_keys
 from django_fairque.version import __version__
 from django_fairque.worker.common.limits import resident_mb
@@ -90,7 +85,7 @@ def worker_info(
         "python": platform.python_version(),
         "version": __version__,
         SIGNING_KEYS_FIELD: _key_fingerprints(),
-        CODE_VERSION_FIELD: get_config().code_version or _digest_of_tasks(),
+        CODE_VERSION_FIELD: code_version(get_config()),
         **unknown,
         **blocked,
         **reported,
@@ -100,19 +95,6 @@ def worker_info(
 
 def _key_fingerprints() -> str:
     return "" if signing_mode() == "off" else ",".join(map(fingerprint, project_keys()))
-
-
-@cache
-def _digest_of_tasks() -> str:
-    """Compute a digest of 7 digits of the modules that declare this process's tasks: it changes with their code. The digest is
-    cached, because the process keeps the code with which it began."""
-    digest, names = hashlib.sha256(), registry.modules()
-    for name in names:
-        digest.update(name.encode())
-        # A module without a file, or with one that can't be read, counts with its name.
-        with suppress(OSError, TypeError, ValueError):
-            digest.update(Path(getattr(sys.modules.get(name), "__file__", "")).read_bytes())
-    return digest.hexdigest()[:7] if names else ""
 
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
