@@ -5,14 +5,14 @@ Each change acts at once, also on an existing backlog.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from django_fairque.engine.inspection.pages import Sizes, sizes
+from django_fairque.engine.inspection.pages import ResultPage, Sizes, sizes, user_names
 from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
-from django_fairque.engine.model.ids import check_id, check_ids
+from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.limits import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
@@ -141,6 +141,23 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
         reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) != 0)
         found[index] = replace(stats, held_by=reason, waiting=0 if reason else stats.sizes.ready)
     return found
+
+
+def users_with(
+    shards: Shards, field: str, is_wanted: Callable[[bytes], bool], cursor: str | None, limit: int
+) -> Operation[ResultPage[str]]:
+    """Return the users on a page of the queue's users whose record has a wanted value in a field, in one more round trip."""
+    users = yield from user_names(shards, cursor, limit, busy_first=True)
+    keys = shards.route_names().keys
+    found = yield from read_sound([("HGET", keys.user(name), field) for name in users.items])
+    items = [name for name, value in zip(users.items, found, strict=True) if value is not None and is_wanted(value)]
+    return ResultPage(items, users.cursor, users.missing_shards)
+
+
+def users_of_plan(shards: Shards, plan: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
+    check_encodable(plan, "plan")
+    name = plan.encode()
+    return (yield from users_with(shards, "plan", lambda text: text.partition(b" ")[0] == name, cursor, limit))
 
 
 def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[dict[str, Mapping[bytes, bytes]]]:
