@@ -9,12 +9,14 @@ from django.core.management import CommandError
 
 from django_fairque.conf import get_queue
 from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.tasks.plans import PLAN
 
 from .conftest import Push, Run
 
 
 @pytest.fixture
 def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
+    PLAN.clear()
     settings.FAIRQUE = {
         "REDIS": {"URL": server.url},
         "PLANS": {"free": {"MAX_RUNNING": 2}, "pro": {"WEIGHT": 5}},
