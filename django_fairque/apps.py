@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.tasks.transactions.open_transactions import watch_connections
-
-if TYPE_CHECKING:
-    from django_fairque.engine.users.plans import Plans
 
 EXTENSIONS = ("checks", "integrations")
 """Packages that register something when Django starts."""
@@ -31,10 +27,9 @@ class DjangoFairqueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_fairque.engine.model.signature import DEFAULT_KEY
-        from django_fairque.engine.users.plans import PLAN_SOURCE
         from django_fairque.events import activation
 
-        DEFAULT_KEY.read, PLAN_SOURCE.read = _signing_key, _read_plans
+        DEFAULT_KEY.read = _signing_key
         for name in EXTENSIONS:
             if find_spec(f"django_fairque.{name}") is not None:  # extensions may be removed from the package
                 import_module(f"django_fairque.{name}").register()
@@ -50,11 +45,3 @@ def _signing_key() -> str | None:
 
     DEFAULT_KEY.read = signing_key
     return signing_key()
-
-
-def _read_plans() -> Plans | None:
-    from django_fairque.engine.users.plans import PLAN_SOURCE
-    from django_fairque.tasks.plans import read_plans
-
-    PLAN_SOURCE.read = read_plans
-    return read_plans()

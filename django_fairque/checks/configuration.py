@@ -132,7 +132,7 @@ def check_attribution(**_: Any) -> list[checks.CheckMessage]:
 def _plan_of(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
     if config.plan_of is None:
         return
-    from django_fairque.tasks.plans import import_plan_of
+    from django_fairque.conf.sections import import_plan_of
 
     try:
         import_plan_of(config.plan_of)

@@ -19,6 +19,7 @@ from django_fairque.conf.sections import (
     ScheduleConfig,
     TopLevelOptions,
     WorkerConfig,
+    make_plans,
 )
 from django_fairque.engine.model.errors import ConfigurationError, nearest
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, show, unknown
@@ -187,6 +188,9 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
         built[section] = {name: make(kind, (section, name), options) for name, options in entries.items()}
     if mistakes:
         raise InvalidOptionsError(mistakes)
+    plans = make_plans(built["plans"], built["plan_of"], built["code_version"])
+    for queue in (built["queue"], *built["queues"].values()):
+        queue.set_plans(plans)
     return built
 
 

@@ -13,9 +13,9 @@ import pytest
 from django_fairque import BacklogFullError, TaskValidationError, chain, get_queue, task
 from django_fairque.conf import get_config, reset_config
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.users.plans import PLAN_SOURCE
-from django_fairque.tasks.plans import code_version, read_plans
 from django_fairque.tasks.schedules import sync_schedules
+from django_fairque.worker.common.options import WorkerOptions
+from django_fairque.worker.leases.heartbeat import worker_info
 from tests.counting import commands
 from tests.engine.conftest import sweep_all
 from tests.fixture_types import Redis, Server, Settings
@@ -136,13 +136,13 @@ def test_a_plan_is_looked_up_once_in_a_minute(queue: FairQueue, monkeypatch: pyt
     for _ in range(3):
         work.enqueue()
     assert CALLS == ["acme"]
-    monkeypatch.setattr("django_fairque.engine.users.plans.PLAN_CACHE_SECONDS", 0)
+    monkeypatch.setattr("django_fairque.engine.model.plans.PLAN_CACHE_SECONDS", 0)
     work.enqueue()
     assert CALLS == ["acme", "acme"]
 
 
 def test_the_plans_of_a_limited_number_of_users_are_kept(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_fairque.engine.users.plans.MAX_CACHED_USERS", 2)
+    monkeypatch.setattr("django_fairque.engine.model.plans.MAX_CACHED_USERS", 2)
     for user in ("a", "b", "c", "c", "a"):
         noop().using(user_id=user).enqueue()
     assert CALLS == ["a", "b", "c", "a"]
@@ -228,20 +228,21 @@ class TestVersions:
         versions = []
         for plans in ({"free": FREE}, {"free": PRO}, {"free": FREE}, {}):
             configure(plans, PLAN_OF=PATH if plans else None)
-            versions.append(code_version(get_config()))
+            versions.append(
+                worker_info(WorkerOptions.from_config(get_config().worker), done=0, running=0, status="working")[
+                    "code_version"
+                ]
+            )
         assert versions[0] == versions[2]
         assert len(set(versions)) == 3
 
-    def test_a_plan_that_was_looked_up_earlier_changes_nothing(
-        self, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_plan_that_was_looked_up_earlier_changes_nothing(self, queue: FairQueue, redis: Redis) -> None:
+        early = FairQueue(redis, config=queue.config)
         work = noop().using(user_id="acme")
-        work.enqueue()
-        (early,) = [read_plans()]
+        early.push(work.s().to_task())
         change_plan("acme", "pro")
         work.enqueue()
-        monkeypatch.setattr(PLAN_SOURCE, "read", lambda: early)
-        work.enqueue()
+        early.push(work.s().to_task())
         assert limits(get_queue()) == LIMITS_OF_PRO
 
     def test_a_user_whose_plan_changes_with_each_task_has_the_last_one(self, queue: FairQueue) -> None:
@@ -359,8 +360,8 @@ class TestCosts:
 
     def test_idle_users_with_plans_are_forgotten(self, queue: FairQueue, redis: Redis) -> None:
         work = declare()
-        work.enqueue_many([((), {"customer": f"u{number}"}) for number in range(300)])
-        queue.purge(1000)
+        work.enqueue_many([((), {"customer": f"u{number}"}) for number in range(10_000)])
+        queue.purge(10_000)
         queue.user("u0").set_max_running(7)
         later = 4_000_000_000.0
         sweep_all(queue, later)

@@ -21,10 +21,9 @@ from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting import signing_keys
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
+from django_fairque.engine.scripting.operations import Evaluate, Operation, Read, Stream, slices
 from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
-from django_fairque.engine.users.plans import find_plans
 from django_fairque.engine.users.users import users_stats
 from django_fairque.safely import get_logger
 
@@ -168,7 +167,7 @@ def deliver(
         args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(its_counts)]
         for event, count in its_counts.items():
             args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
-        _kept, *rest = push_args(shard, some, its_graph, (yield from _plans_of(some)))
+        _kept, *rest = push_args(shard, some, its_graph, (yield from find_plans(shard, some)))
         if not shard.has_written_fingerprint:
             yield from signing_keys.write_fingerprint(shard)
         reply = yield shard.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
@@ -236,7 +235,7 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
     parts = {}
     for shard, part in others.items():
         some, graph = [tasks[index] for index in part], Graph(run_id, mode=2, remote=remote_to(shard))
-        args = push_args(shard, some, graph, (yield from _plans_of(some)))
+        args = push_args(shard, some, graph, (yield from find_plans(shard, some)))
         parts[f"push:{shard.keys.shard}:{new_nonce()}"] = pack(args)
     return home, Graph(run_id, 1, remote, parts), mine
 
@@ -291,8 +290,16 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
             )
 
 
-def _plans_of(tasks: Sequence[Task]) -> Operation[list[Any]]:
-    return find_plans(task.user_id for task in tasks)
+def find_plans(commands: Commands, tasks: Sequence[Task]) -> Operation[list[Any]]:
+    """Return the plans of the tasks' users as the last arguments of ``push.lua``; none without plans."""
+    plans = commands.config.plans
+    if plans is None or plans.find is None:
+        return []
+    users = dict.fromkeys(task.user_id for task in tasks)
+    found = plans.get_known(users)
+    if missing := [user_id for user_id in users if user_id not in found]:
+        found |= yield Evaluate(partial(plans.look_up, missing), plans.in_thread)
+    return plans.to_args(found)
 
 
 def _push_in_slices(
@@ -303,7 +310,7 @@ def _push_in_slices(
     if not tasks:
         return []
     if graph.mode or len(tasks) <= size:
-        args = push_args(commands, tasks, graph, (yield from _plans_of(tasks)))
+        args = push_args(commands, tasks, graph, (yield from find_plans(commands, tasks)))
         if not commands.has_written_fingerprint:
             yield from signing_keys.write_fingerprint(commands)
         reply = yield commands.call("push", args, now, reply=new_nonce())
@@ -314,8 +321,8 @@ def _push_in_slices(
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
     plans = []
-    for part in parts:  # not while the calls are sent: to look up a plan is a request of its own
-        plans.append((yield from _plans_of(part)))
+    for part in parts:  # before the calls are sent
+        plans.append((yield from find_plans(commands, part)))
     calls = (
         commands.call("push", push_args(commands, part, NO_GRAPH, known), now, reply=new_nonce())
         for part, known in zip(parts, plans, strict=True)

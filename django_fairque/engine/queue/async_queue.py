@@ -23,9 +23,9 @@ from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
-from django_fairque.engine.model.limits import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
+from django_fairque.engine.model.plans import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
@@ -43,7 +43,6 @@ from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
-from django_fairque.engine.users.plans import set_plan
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -1160,7 +1159,7 @@ class AsyncUserQueue:
         ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
         that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
         """
-        await self._run(set_plan(self._commands, self.user_id, plan, now))
+        await self._run(sync_users.set_plan(self._commands, self.user_id, plan, now))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.

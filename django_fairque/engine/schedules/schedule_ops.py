@@ -22,10 +22,9 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidation
 from django_fairque.engine.model.ids import check_id, new_nonce
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.pushing.push import push_args, push_to_shard
+from django_fairque.engine.pushing.push import find_plans, push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
-from django_fairque.engine.users.plans import find_plans
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -392,7 +391,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     if is_fired:
         try:
             made = schedule.make_task(f"schedule:{schedule.name}:{to_us(run_time)}", run_time)
-            plans = yield from find_plans([made.user_id])
+            plans = yield from find_plans(commands, [made])
             pushed, task_id = push_args(commands, [made], plans=plans), made.task_id
         except TaskValidationError as invalid:  # for example because a limit was lowered
             error = str(invalid)

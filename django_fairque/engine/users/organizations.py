@@ -13,8 +13,8 @@ from django_fairque.engine.inspection.pages import PartialList, ResultPage, chec
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.lanes import LANES, class_of
-from django_fairque.engine.model.limits import check_limit_value, check_weight
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.plans import check_limit_value, check_weight
 from django_fairque.engine.scripting.operations import Operation, read_each
 from django_fairque.engine.users.users import users_with
 

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from django_fairque.engine.inspection.pages import ResultPage, Sizes, sizes, user_names
 from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
+from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
-from django_fairque.engine.model.limits import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.plans import (
+    check_limit_value,
+    check_weight,
+    explicit_limits,
+    plan_name,
+    rate_fields,
+)
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Driver, Evaluate, Operation, Read, read_sound
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
-from django_fairque.engine.users.plans import explicit_limits, plan_name, set_plan
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,18 @@ def hold_reason(
 def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("user", [user_id, len(fields), *pairs], now)
+
+
+def set_plan(commands: Commands, user_id: str, name: str | None, now: float | None) -> Operation[None]:
+    """Give the user a plan that stays until the next call; with None its usual one, and remove its own limits."""
+    plans = commands.config.plans
+    if name is None:
+        found = (yield Evaluate(partial(plans.look_up, [user_id]), plans.in_thread)) if plans else {}
+        yield from change(commands, user_id, {"explicit": "", "plan": found.get(user_id, [""])[0] or ""}, now)
+    elif plans is None:
+        raise TaskValidationError(f"there is no plan {short(name)}: the setting PLANS is empty")
+    else:
+        yield from change(commands, user_id, {"chosen_plan": plans.get_text(name)}, now)
 
 
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:

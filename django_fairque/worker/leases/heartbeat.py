@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.conf.current import signing_mode
+from django_fairque.conf.sections import digest_of_code
 from django_fairque.engine.inspection.pages import SIGNING_KEYS_FIELD, UNKNOWN_TASKS_FIELD
 from django_fairque.engine.inspection.worker_activity import (
     ACTIVITY_FIELD,
@@ -25,7 +26,6 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import fingerprint
 from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
-from django_fairque.tasks.plans import code_version
 from django_fairque.tasks.signing import project_keys
 from django_fairque.version import __version__
 from django_fairque.worker.common.limits import resident_mb
@@ -85,12 +85,18 @@ def worker_info(
         "python": platform.python_version(),
         "version": __version__,
         SIGNING_KEYS_FIELD: _key_fingerprints(),
-        CODE_VERSION_FIELD: code_version(get_config()),
+        CODE_VERSION_FIELD: _code_version(),
         **unknown,
         **blocked,
         **reported,
         **died,
     }
+
+
+def _code_version() -> str:
+    config = get_config()
+    plans = config.queue.plans
+    return plans.version if plans else config.code_version or digest_of_code({})
 
 
 def _key_fingerprints() -> str:
