@@ -395,7 +395,7 @@ def digest_of_code(plan_texts: Mapping[str, str]) -> str:
 
 @cache
 def _digest_of_tasks() -> str:
-    """Compute the digest of the modules. It is cached, because the process keeps the code with which it began."""
+    """Compute the digest of the modules. The digest is cached, because the process keeps the code with which it began."""
     from django.utils.module_loading import import_string
 
     # Imported by its path: tasks are an upper layer.

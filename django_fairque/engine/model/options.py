@@ -414,7 +414,7 @@ class QueueConfig(Options):
         return self._plans
 
     def set_plans(self, plans: Plans | None) -> None:
-        """Set the plans of users; for the configuration that this is a part of."""
+        """Set the ``plans`` of users, None for none. The configuration that this is a part of does it."""
         self._plans = plans
 
     pipeline_timeout = EarlierName("request_timeout")

@@ -100,8 +100,9 @@ class Plans:
     """The plans of a project, as texts by their names, and the plans of its users as far as they were looked up lately."""
 
     texts: Mapping[str, str]
+    """The texts of the plans by name."""
     find_version: Callable[[], str]
-    """Returns the version of the code that declares the plans."""
+    """Returns the version."""
     find: Callable[[str], str | None] | None = None
     """Returns the text of a user's plan, empty without a plan; None if that is unknown."""
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
@@ -110,20 +111,24 @@ class Plans:
 
     @cached_property
     def version(self) -> str:
+        """The version of the code that declares the plans."""
         return self.find_version()
 
     def get_text(self, name: str) -> str:
+        """Return the text of the plan ``name``. Raises `TaskValidationError` if there is none."""
         if not isinstance(name, str) or name not in self.texts:
             hint = suggestion(name, self.texts) if isinstance(name, str) else "expected a name, or None"
             raise TaskValidationError(f"there is no plan {short(name)} in the setting PLANS; {hint}")
         return self.texts[name]
 
     def get_known(self, user_ids: Iterable[str]) -> KnownPlans:
+        """Return the plans of the ``user_ids`` that were looked up in the last minute."""
         since = monotonic() - PLAN_CACHE_SECONDS
         found = ((user_id, self._known.get(user_id)) for user_id in user_ids)
         return {user_id: entry for user_id, entry in found if entry is not None and entry[1] > since}
 
     def look_up(self, user_ids: Sequence[str]) -> KnownPlans:
+        """Return the plans of the ``user_ids``, for each of which the project's function is called."""
         found: KnownPlans = {}
         for user_id in user_ids:
             at = monotonic()  # before the look-up: the plan may change meanwhile
@@ -135,7 +140,7 @@ class Plans:
         return found
 
     def to_args(self, found: KnownPlans) -> list[Any]:
-        """Return the last arguments of ``push.lua``; none if no plan is known."""
+        """Return the plans that were ``found`` as the last arguments of ``push.lua``; nothing if no plan is known."""
         now = monotonic()
         args = [(user_id, text, to_us(now - at)) for user_id, (text, at) in found.items() if text is not None]
         return [*(part for entry in args for part in entry), self.version, len(args), PLANS_MARK] if args else []
