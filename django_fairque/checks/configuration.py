@@ -54,7 +54,7 @@ _MISTAKES = {
     "conflict": ("fairque.E003", "Change one of the keys that contradict each other."),
     "file": (
         "fairque.E004",
-        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, schedules, monitor.",
+        "CONFIG_FILE names a YAML file with the sections redis, worker, workers, queue, queues, plans, schedules, monitor.",
     ),
     "server": ("fairque.E005", "Name the server in settings, in the file, or as FAIRQUE_REDIS__URL."),
     "cache": ("fairque.E006", "Name the server itself (URL, or HOST and PORT) instead of a cache."),
@@ -122,9 +122,25 @@ def _credentials(redis: RedisConfig) -> Iterator[checks.CheckMessage]:
 
 
 def check_attribution(**_: Any) -> list[checks.CheckMessage]:
-    """Check ``REQUEST_USER`` and the middleware that calls it. Returns the messages."""
+    """Check ``REQUEST_USER`` and the middleware that calls it, and ``PLAN_OF``. Returns the messages."""
     config = load_config()
-    return [] if config is None else [*_request_user(config.request_user), *_middleware(config.request_user)]
+    if config is None:
+        return []
+    return [*_request_user(config.request_user), *_middleware(config.request_user), *_plan_of(config)]
+
+
+def _plan_of(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
+    if config.plan_of is None:
+        return
+    from django_fairque.conf.sections import import_plan_of
+
+    try:
+        import_plan_of(config.plan_of)
+        if not config.plans:
+            raise ConfigurationError(f"PLAN_OF: {config.plan_of!r} is never called, because PLANS has no plans")  # noqa: TRY301
+    except ConfigurationError as mistake:
+        hint = "It is called with a user's id and returns the name of a plan in PLANS, or None for no plan."
+        yield message("fairque.E019", str(mistake), hint)
 
 
 def _request_user(path: str | None) -> Iterator[checks.CheckMessage]:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import Field, model_validator
 
 from django_fairque.conf.sections import (
+    PLAN_NAME_WORDS,
     QUEUE_NAME_PATTERN,
     QUEUE_NAME_WORDS,
     SECTIONS,
     MonitorConfig,
+    PlanConfig,
     ScheduleConfig,
     TopLevelOptions,
     WorkerConfig,
+    make_plans,
 )
 from django_fairque.engine.model.errors import ConfigurationError, nearest
 from django_fairque.engine.model.options import InvalidOptionsError, Mistake, Options, QueueConfig, show, unknown
@@ -42,7 +45,7 @@ class FairQueueConfig(TopLevelOptions):
 
     ``redis`` is the server. ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is
     always among them. ``worker`` is the chosen one of ``workers``, or the options of a worker without a section.
-    ``schedules`` are the schedules by name, and ``monitor`` the limits of the monitoring.
+    ``plans`` are the plans of users and ``schedules`` the schedules by name, and ``monitor`` the limits of the monitoring.
     """
 
     redis: RedisConfig = Field(default_factory=RedisConfig)
@@ -50,6 +53,7 @@ class FairQueueConfig(TopLevelOptions):
     workers: dict[str, WorkerConfig] = Field(default_factory=dict)
     queue: QueueConfig = Field(default_factory=QueueConfig)
     queues: dict[str, QueueConfig] = Field(default_factory=dict)
+    plans: dict[str, PlanConfig] = Field(default_factory=dict)
     schedules: dict[str, ScheduleConfig] = Field(default_factory=dict)
     monitor: MonitorConfig = Field(default_factory=MonitorConfig)
 
@@ -60,6 +64,7 @@ class FairQueueConfig(TopLevelOptions):
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield the mistakes between sections that are valid separately."""
+        yield from self._mistakes_in_plans()
         for name, schedule in self.schedules.items():
             if schedule.queue is not None and schedule.queue not in self.queues:
                 mistake = unknown((schedule.queue,), self.queues, "queue")
@@ -86,6 +91,11 @@ class FairQueueConfig(TopLevelOptions):
                     f"expected at most {timeout - READ_MARGIN_SECONDS:g}, which is redis.socket_timeout minus {margin}"
                 )
                 yield Mistake("conflict", (*path, "poll_interval"), f"{text}; got {worker.poll_interval:g}")
+
+    def _mistakes_in_plans(self) -> Iterator[Mistake]:
+        for name in self.plans:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+                yield Mistake("value", ("plans", name), f"expected a plan's name: {PLAN_NAME_WORDS}; got {show(name)}")
 
     def validate_all(self) -> None:
         """Check all sections again, and that they fit together. See `validate`.
@@ -171,12 +181,16 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
     named: dict[str, tuple[type[Options], dict[str, Any]]] = {
         "workers": (WorkerConfig, workers),
         "queues": (QueueConfig, queues),
+        "plans": (PlanConfig, _by_name(data, "plans")),
         "schedules": (ScheduleConfig, _by_name(data, "schedules")),
     }
     for section, (kind, entries) in named.items():
         built[section] = {name: make(kind, (section, name), options) for name, options in entries.items()}
     if mistakes:
         raise InvalidOptionsError(mistakes)
+    plans = make_plans(built["plans"], built["plan_of"], built["code_version"])
+    for queue in (built["queue"], *built["queues"].values()):
+        queue.set_plans(plans)
     return built
 
 

@@ -1,19 +1,26 @@
-"""The sections of the configuration except REDIS and QUEUE: the top level, workers, the monitor, and schedules."""
+"""The sections of the configuration except REDIS and QUEUE: the top level, workers, plans, the monitor, and schedules."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
+from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr, field_validator
 
 from django_fairque.conf.redis import RedisConfig
-from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.durations import to_us
+from django_fairque.engine.model.errors import ConfigurationError, TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import MAX_ID_BYTES, MAX_LISTED_USERS, check_id, split_names
 from django_fairque.engine.model.lanes import Lane, check_lane_and_priority
 from django_fairque.engine.model.options import (
@@ -31,8 +38,12 @@ from django_fairque.engine.model.options import (
     unknown,
     whole,
 )
+from django_fairque.engine.model.plans import MAX_LIMIT_VALUES, PLAN_CACHE_SECONDS, Plans, plan_text, rate_fields
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.statistics.deployments import MAX_VERSION_CHARACTERS
+from django_fairque.safely import Interruption, get_logger, get_message, is_a, type_name
+
+logger = get_logger("django_fairque.tasks")
 
 EVERYONE = "*"
 RESERVING_LANES = ("urgent", "normal")
@@ -78,6 +89,11 @@ def _users(default: list[str]) -> Any:
         description='a list of user ids, or "*" for everyone',
         title=f"a user id: a non-empty text of at most {MAX_ID_BYTES} bytes",
     )
+
+
+def _plan_limit(name: str) -> Any:
+    most = MAX_LIMIT_VALUES[name]
+    return Field(default=None, ge=1, le=most, description=f"a whole number from 1 to {most}")
 
 
 class WorkerConfig(Options):
@@ -200,6 +216,12 @@ class TopLevelOptions(Options):
     """Whether tasks are captured in a test run. With False, tests may use the configured server. Default: True."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
     """The dotted path of a function from a request to the id of its user; None for none."""
+    plan_of: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
+        description='the dotted path of a function, such as "shop.plans.plan_of"',
+    )
+    """The dotted path of a function from a user's id to the name of its plan in ``PLANS``; None for none."""
     middleware: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]], BeforeValidator(split_list)
     ] = Field(
@@ -245,6 +267,145 @@ class TopLevelOptions(Options):
         raise problem(
             "expected false while opentelemetry-api is not installed (django-fairque[opentelemetry] has it); got true"
         )
+
+
+PLAN_NAME_WORDS = '1 to 64 letters, digits, "_", "." or "-"'
+
+
+class PlanConfig(Options):
+    """One of ``PLANS``: limits of the users that have the plan. A user without a limit has that of its queue, or none."""
+
+    weight: Number = Field(default=1.0, ge=0.001, le=1000, description="a number from 0.001 to 1000")
+    """The share of worker time: 2 is twice that of a user of weight 1. Default: 1."""
+    max_running: Whole | None = _plan_limit("max_running")
+    """The largest number of tasks that run at once; None for no limit."""
+    rate: str | None = Field(default=None, description='a text such as "100/m" or "5/10s"')
+    """The number of tasks that start per s, m, h or d; None for no limit."""
+    burst: Whole | None = _plan_limit("burst")
+    """The number of tasks that may start at once under the rate; None for 1."""
+    max_backlog: Whole | None = _plan_limit("max_backlog")
+    """The largest number of waiting tasks; None for the queue's."""
+    max_backlog_bytes: Whole | None = _plan_limit("max_backlog_bytes")
+    """The largest number of bytes of tasks that have not ended; None for the queue's."""
+    sla: Number | None = seconds(None)
+    """The time within which tasks should start; None for that of their priority."""
+
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistakes between fields that are valid separately."""
+        try:
+            rate_fields(self.rate, 1)
+        except TaskValidationError as error:
+            yield Mistake("value", ("rate",), str(error))
+        if self.burst is not None and self.rate is None:
+            yield Mistake("conflict", ("burst",), f"expected a RATE, to which it belongs; got {self.burst}")
+
+    def to_text(self, name: str) -> str:
+        """Return the plan as it travels with tasks. ``name`` is its name."""
+        fields = {
+            "weight": self.weight,
+            "cap": self.max_running,
+            **rate_fields(self.rate, self.burst or 1),
+            "backlog": self.max_backlog,
+            "max_bytes": self.max_backlog_bytes,
+            "sla": None if self.sla is None else to_us(self.sla),
+        }
+        return plan_text(name, fields)
+
+
+def make_plans(plans: Mapping[str, PlanConfig], plan_of: str | None, code_version: str | None) -> Plans | None:
+    """Return the plans of these settings; None if there are none."""
+    if not plans:
+        return None
+    texts = {name: plan.to_text(name) for name, plan in plans.items()}
+    find = None if plan_of is None else _PlanFinder(plan_of, texts)
+    return Plans(texts, lambda: code_version or digest_of_code(texts), find, _run_in_thread)
+
+
+def _run_in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
+    from asgiref.sync import sync_to_async
+
+    return sync_to_async(function)()
+
+
+def import_plan_of(path: str) -> Callable[[str], str | None]:
+    """Return the function that ``PLAN_OF`` names. Raise `ConfigurationError` if it can't be called with a user's id."""
+    from django.utils.module_loading import import_string
+
+    try:
+        found: Callable[[str], str | None] = import_string(path)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"PLAN_OF: expected the dotted path of a function, got {short(path)}: {error}"
+        ) from error
+    if not callable(found) or iscoroutinefunction(found):
+        kind = "a coroutine function" if callable(found) else f"a {type(found).__name__}"
+        raise ConfigurationError(f"PLAN_OF: expected a plain function that takes a user's id, {path!r} is {kind}")
+    return found
+
+
+class _PlanFinder:
+    """Calls ``PLAN_OF``. An error costs no task: it is logged, at most once a minute, and the user keeps its limits."""
+
+    def __init__(self, path: str, texts: dict[str, str]) -> None:
+        self._path, self._texts = path, texts
+        self._silent_until = 0.0
+
+    def __call__(self, user_id: str) -> str | None:
+        from django.db import close_old_connections
+
+        try:
+            name = import_plan_of(self._path)(user_id)
+        except Exception as error:
+            if is_a(error, Interruption):
+                raise
+            with suppress(
+                Exception
+            ):  # a broken connection, in a thread that closes none itself, would make all later calls fail
+                close_old_connections()
+            if self._may_log():
+                logger.warning(
+                    "PLAN_OF (%s) raised %s: %s; tasks of user %r are sent without its plan, and its limits stay as they are",
+                    *(self._path, type_name(error), get_message(error), user_id),
+                )
+            return None
+        if name is None:
+            return ""
+        if not isinstance(name, str) or name not in self._texts:
+            hint = suggestion(name, self._texts) if isinstance(name, str) else "expected the name of a plan, or None"
+            if self._may_log():
+                logger.error(
+                    "PLAN_OF (%s) returned %s for user %r, and PLANS has no such plan (%s); the user's limits stay as they are",
+                    *(self._path, short(name), user_id, hint),
+                )
+            return None
+        return self._texts[name]
+
+    def _may_log(self) -> bool:
+        may_log = monotonic() >= self._silent_until
+        if may_log:
+            self._silent_until = monotonic() + PLAN_CACHE_SECONDS
+        return may_log
+
+
+def digest_of_code(plan_texts: Mapping[str, str]) -> str:
+    """Return a digest of 7 digits of the modules that declare this process's tasks, and of the plans."""
+    digest = _digest_of_tasks()
+    return hashlib.sha256(f"{digest} {sorted(plan_texts.values())}".encode()).hexdigest()[:7] if plan_texts else digest
+
+
+@cache
+def _digest_of_tasks() -> str:
+    """Compute the digest of the modules. The digest is cached, because the process keeps the code with which it began."""
+    from django.utils.module_loading import import_string
+
+    # Imported by its path: tasks are an upper layer.
+    digest, names = hashlib.sha256(), import_string("django_fairque.tasks.registry.modules")()
+    for name in names:
+        digest.update(name.encode())
+        # A module without a file, or with one that can't be read, counts with its name.
+        with suppress(OSError, TypeError, ValueError):
+            digest.update(Path(getattr(sys.modules.get(name), "__file__", "")).read_bytes())
+    return digest.hexdigest()[:7] if names else ""
 
 
 MIN_TOKEN_CHARACTERS = 16

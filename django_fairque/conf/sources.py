@@ -23,7 +23,7 @@ from django_fairque.engine.model.options import Mistake, Options, QueueConfig, s
 
 KeyPath = tuple[str, ...]
 
-SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "schedules", "monitor")
+SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "plans", "schedules", "monitor")
 SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, *PARTS_OF_URL, "cluster"}
@@ -36,7 +36,9 @@ _NESTING: dict[KeyPath, type[Options] | None] = {
     **{(name,): SECTIONS.get(name) for name in SECTION_NAMES},
     ("workers", "*"): WorkerConfig,
     ("queues", "*"): QueueConfig,
-    **dict.fromkeys((("schedules", "*"), ("redis", "sentinel"), ("monitor", "limits"), ("monitor", "webhook"))),
+    **dict.fromkeys(
+        (("schedules", "*"), ("plans", "*"), ("redis", "sentinel"), ("monitor", "limits"), ("monitor", "webhook"))
+    ),
     **{(*queue, option): None for queue in (("queue",), ("queues", "*")) for option in ("sla", "starvation", "lanes")},
 }
 

@@ -173,6 +173,7 @@ def user_lines(user: UserStats) -> Iterator[str]:
     state = ", PAUSED" if user.organization_paused else ", full" if user.organization_is_full else ""
     of_organization = f"organization {user.organization!a} of weight {user.organization_weight:g}{state}"
     limits = [
+        f"plan {user.plan}" if user.plan else "",
         f"weight {user.weight:g}",
         of_organization if user.organization is not None else "",
         f"running {number(user.max_running)}" if user.max_running else "",
@@ -182,6 +183,8 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"PAUSED{pause_suffix(user.pause)}" if user.paused else "",
     ]
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
+    if user.explicit:
+        yield f"{'own':8} set for this user, whatever its plan is: {', '.join(user.explicit)}"
     counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
     yield _format_numbers("now", {**sizes.by_priority, **counted})
     if user.held_by and sizes.ready:

@@ -39,6 +39,15 @@ def test_a_good_configuration_has_no_message(check: Check) -> None:
         ({"REDIS": {"CACHE": "nowhere"}}, "E006"),
         ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "0 0 30 2 *"}}}, "E012"),
         ({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": "nightly"}}}, "E012"),
+        ({"REDIS": HERE, "PLANS": {"free": {"RUNNING": 2}}}, "E001"),
+        ({"REDIS": HERE, "PLANS": {"free": {"RATE": "60"}}}, "E002"),
+        ({"REDIS": HERE, "PLANS": {"free": {"MAX_RUNNING": 0}}}, "E002"),
+        ({"REDIS": HERE, "PLANS": {"free plan": {}}}, "E002"),
+        ({"REDIS": HERE, "PLANS": {"free": {"BURST": 2}}}, "E003"),
+        ({"REDIS": HERE, "PLANS": {"free": {}}, "PLAN_OF": "no.such.function"}, "E019"),
+        ({"REDIS": HERE, "PLANS": {"free": {}}, "PLAN_OF": "builtins.__name__"}, "E019"),
+        ({"REDIS": HERE, "PLANS": {"free": {}}, "PLAN_OF": "tests.tasks.plans.plan_in_a_coroutine"}, "E019"),
+        ({"REDIS": HERE, "PLAN_OF": "tests.tasks.plans.plan_of"}, "E019"),
     ],
 )
 def test_each_kind_of_configuration_mistake_has_a_number(check: Check, fairque: Any, number: str) -> None:
@@ -53,6 +62,7 @@ def test_each_kind_of_configuration_mistake_has_a_number(check: Check, fairque: 
         {"REDIS": {**HERE, "SOCKET_TIMEOUT": 7}},
         {"REDIS": HERE, "WORKER": {"POLL_INTERVAL": 13}},
         {"REDIS": HERE, "WORKER": {"QUEUES": ["mail"]}, "QUEUES": {"mail": {}}},
+        {"REDIS": HERE, "PLANS": {"free": {"RATE": "60/m", "BURST": 2}}, "PLAN_OF": "tests.tasks.plans.plan_of"},
     ],
 )
 def test_settings_at_their_limits_pass_the_checks(check: Check, fairque: Any) -> None:

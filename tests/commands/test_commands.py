@@ -57,8 +57,8 @@ def test_users_are_listed_with_their_counts_and_limits(queue: FairQueue, run: Ru
     run("fairque_user", "limit", "acme", "--running", "3", "--rate", "100/m", "--backlog", "50")
     run("fairque_user", "pause", "quiet\n*")
     lines = run("fairque_user", "list").splitlines()
-    assert lines[1].split() == ["acme", "1", "0", "0", "0", "2.5", "3", "100/60s"]
-    assert lines[2].split() == ["quiet\\n*", "0", "0", "0", "0", "1", "-", "-", "paused,", "1", "held", "back"]
+    assert lines[1].split() == ["acme", "1", "0", "0", "0", "-", "2.5", "3", "100/60s"]
+    assert lines[2].split() == ["quiet\\n*", "0", "0", "0", "0", "-", "1", "-", "-", "paused,", "1", "held", "back"]
     assert queue.pop("w", ["quiet\n*"]) is None
     run("fairque_user", "resume", "quiet\n*")
     assert queue.pop("w", ["quiet\n*"]) is not None

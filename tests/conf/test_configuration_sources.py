@@ -158,6 +158,7 @@ SWITCHED: dict[str, tuple[str, object]] = {
     "enqueue_on_commit": ("false", False),
     "outbox": ("true", True),
     "capture_in_tests": ("false", False),
+    "plan_of": ("shop.plans.plan_of", "shop.plans.plan_of"),
     "request_user": ("shop.users.of", "shop.users.of"),
     "middleware": (
         "shop.middleware.Language,shop.middleware.Timing",

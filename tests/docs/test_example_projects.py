@@ -56,17 +56,6 @@ def test_the_example_project_without_django_prints_the_promised_output(tmp_path:
 
 
 @pytest.mark.slow
-def test_the_example_project_for_plans_prints_the_promised_output(tmp_path: Path) -> None:
-    output = run("plans", tmp_path)
-    (promised,) = re.findall(r"```text\n(.*?)…\n```", (FOLDER / "plans" / "README.md").read_text(), re.DOTALL)
-    assert promised in output
-    waits = {customer: row(output, customer) for customer in ("hooli", "acme", "globex", "initech")}
-    assert [numbers[0] for numbers in waits.values()] == ["100", "40", "10", "1"]
-    longest = {customer: float(numbers[2]) for customer, numbers in waits.items()}
-    assert max(longest["globex"], longest["initech"]) < longest["hooli"]
-
-
-@pytest.mark.slow
 def test_the_example_project_for_language_models_shares_the_model_fairly(tmp_path: Path) -> None:
     output = run("llm", tmp_path)
     found = {customer: row(output, customer) for customer in ("hooli", "acme", "globex")}

@@ -198,12 +198,14 @@ def test_the_examples_of_priorities_and_limits_work_as_described(project: Projec
     names = project.read("priorities-and-limits.md")
     assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["SLA"] == {"CRITICAL": 30, "NORMAL": 600}
     stats = get_queue().user("acme").stats()
-    assert (stats.weight, stats.max_running, stats.rate, stats.max_backlog) == (3, 20, None, 100_000)
+    assert (stats.plan, stats.weight, stats.max_running, stats.max_backlog) == ("pro", 3, 20, 100_000)
+    assert stats.explicit == ()
     assert (stats.sizes.critical, stats.sizes.normal) == (1, 2)  # normal: each that is not critical
-    assert get_queue().user("bob").stats().max_running == 2
+    bob = get_queue().user("bob").stats()
+    assert (bob.plan, bob.max_running, bob.rate) == ("free", 2, "60/60s")
     assert names["answer"].startswith("Too much at once: 200")
     assert get_queue().user("bob").stats().sizes.total == 1_000
-    sys.modules["shop.organizations"].join(("peter", "milton"), "initech", "pro")
+    sys.modules["shop.organizations"].join(("peter", "milton"), "initech")
     assert get_queue().organization("initech").stats().members == 2
     first = get_queue().pop("w", users=["acme"])
     assert first is not None

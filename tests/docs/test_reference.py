@@ -63,7 +63,7 @@ class TestSettings:
             options.completed(page)
 
 
-SECTIONS = {"REDIS", "WORKER", "WORKERS", "QUEUE", "QUEUES", "SCHEDULES", "MONITOR"}
+SECTIONS = {"REDIS", "WORKER", "WORKERS", "QUEUE", "QUEUES", "PLANS", "SCHEDULES", "MONITOR"}
 
 
 class TestCommands:

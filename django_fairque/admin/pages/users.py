@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -34,16 +35,15 @@ from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
 from django_fairque.engine.model.pauses import Pause
+from django_fairque.engine.model.plans import MAX_LIMIT_VALUES, parse_rate
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
-    MAX_LIMIT_VALUES,
     UserQueue,
     UserStats,
-    parse_rate,
 )
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.users.fairness import Fairness, UserFairness
-    from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
+    from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
 
@@ -153,6 +153,13 @@ class LimitsForm(SettingsForm):
         return str(self.fields[name].label)
 
 
+EXPLICIT_TEXTS = {
+    **{name: field.label for name, field in LimitsForm.base_fields.items()},
+    "max_backlog_bytes": gettext_lazy("Backlog in bytes"),
+    "plan": gettext_lazy("Plan"),
+}
+"""The settings of a user that a plan may have, and the plan, by their names in `UserStats.explicit`."""
+
 BEHIND, AHEAD = 0.9, 1.1
 """A user has received its share if its part of the work is between these multiples of the share."""
 PROMPT = 1.0
@@ -229,6 +236,17 @@ class UserRow:
     def organization_text(self) -> str:
         """The user's organization, in words; empty for none."""
         return _("organization %(value)s") % {"value": self.stats.organization} if self.stats.organization else ""
+
+    @property
+    def plan_text(self) -> str:
+        """The user's plan, in words; empty for none."""
+        return _("plan %(value)s") % {"value": self.stats.plan} if self.stats.plan else ""
+
+    @property
+    def own_text(self) -> str:
+        """The settings that no plan changes, in words; empty if there are none."""
+        names = [str(EXPLICIT_TEXTS[name]) for name in self.stats.explicit]
+        return _("set for this user: %(names)s") % {"names": ", ".join(names)} if names else ""
 
     @property
     def limits(self) -> list[str]:
@@ -388,9 +406,9 @@ SORTS: dict[str, tuple[StrOrPromise, Callable[[UserFairness], float]]] = {
 
 USERS_PER_PAGE = 50
 MEMBERS_PER_READ = 100
-"""Users of the queue that one read examines to find members of an organization."""
+"""Users of the queue that one read examines to find members of an organization, or users of a plan."""
 MEMBER_READS_PER_PAGE = 10
-"""Maximum number of reads for one page of members: an organization's record does not name its members."""
+"""Maximum number of reads for one page of members: an organization's record does not name its members, and a plan has none."""
 NOISY_USERS_LISTED = 10
 """Maximum number of noisy users of other pages at the begin of the first page."""
 ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
@@ -401,11 +419,11 @@ USERS_EXAMINED = 500
 """Maximum number of users whose tasks are compared for one page."""
 
 
-def _members(organization: OrganizationQueue, cursor: str | None) -> ResultPage[str]:
-    """Read until there is about a page of members, or until a thousand users of the queue were examined."""
+def _read_page(read: Callable[[str | None, int], ResultPage[str]], cursor: str | None) -> ResultPage[str]:
+    """Read until there is about a page of these users, or until a thousand users of the queue were examined."""
     found: list[str] = []
     for _look in range(MEMBER_READS_PER_PAGE):
-        page = organization.members(cursor, MEMBERS_PER_READ)
+        page = read(cursor, MEMBERS_PER_READ)
         found += page.items
         cursor = page.cursor
         if cursor is None or len(found) >= USERS_PER_PAGE:
@@ -508,8 +526,8 @@ def _draw_history(history: WaitHistory, deployments: Sequence[Deployment], user_
 class UsersPage(AdminPage):
     """A table of users; users with ready or running tasks come first.
 
-    ``?organization=`` limits it to members; ``?user=`` shows one user with its settings. With ``&preview=1`` the response has
-    the effects of another ``weight``, for the script of the form.
+    ``?organization=`` limits it to members, and ``?plan=`` to users of a plan; ``?user=`` shows one user with its settings.
+    With ``&preview=1`` the response has the effects of another ``weight``, for the script of the form.
     """
 
     name = "users"
@@ -540,31 +558,33 @@ class UsersPage(AdminPage):
 
     def template_context(self) -> dict[str, Any]:
         wanted = self.request.GET.get("user", "")
-        organization = "" if wanted else self.request.GET.get("organization", "")
+        organization, plan = ("" if wanted else self.request.GET.get(name, "") for name in ("organization", "plan"))
         return {
             "kept": duration(self.queue.config.user_ttl),
-            **(self._one(wanted) if wanted else self._table(organization)),
+            **(self._one(wanted) if wanted else self._table(organization, plan)),
             "wanted": wanted,
             "organization": organization,
+            "plan": plan,
+            "plans": [(name, self.url(self.name, plan=name)) for name in get_config().plans],
             "organization_url": self.url("organizations", organization=organization) if organization else "",
             "all": self.url(self.name),
         }
 
-    def _table(self, organization: str) -> dict[str, Any]:
+    def _table(self, organization: str, plan: str) -> dict[str, Any]:
         query = {"prefix": self.request.GET.get("prefix", ""), "sort": self.request.GET.get("sort", "")}
         try:
-            page, stats, fairness = self._page(organization, query["prefix"], query["sort"])
+            page, stats, fairness = self._page(organization, plan, query["prefix"], query["sort"])
         except TaskValidationError as error:
             return {"problem": str(error)}
         # Noisy users may be on any of many pages: they begin the first one.
-        is_first = not (self.request.GET.get("cursor") or organization or query["prefix"] or query["sort"])
+        is_first = not (self.request.GET.get("cursor") or organization or plan or query["prefix"] or query["sort"])
         others = [user_id for user_id in fairness.noisy_users if user_id not in page.items] if is_first else []
         noisy = set(fairness.noisy_users)
         names = [*others[:NOISY_USERS_LISTED], *page.items]
         if not query["sort"]:
             names.sort(key=lambda user_id: user_id not in noisy)
         table = rows(self.queue.user_stats(names), fairness)
-        kept = {name: value for name, value in {**query, "organization": organization}.items() if value}
+        kept = {name: value for name, value in {**query, "organization": organization, "plan": plan}.items() if value}
         return {
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "summary": summary(fairness, stats.workers),
@@ -572,7 +592,7 @@ class UsersPage(AdminPage):
             "remarks": remarks(table),
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,
-            "sorts": self._sorts(query["prefix"]) if not organization else [],
+            "sorts": self._sorts(query["prefix"]) if not (organization or plan) else [],
             **query,
             **self.build_page_links(page.cursor, **kept),
             "looked_at": number(MEMBERS_PER_READ * MEMBER_READS_PER_PAGE),
@@ -584,17 +604,19 @@ class UsersPage(AdminPage):
         plain = [("", _("work first"), self.url(self.name, **kept))]
         return plain + [(name, str(label), self.url(self.name, sort=name)) for name, (label, _key) in SORTS.items()]
 
-    def _page(self, organization: str, prefix: str, sort: str) -> tuple[ResultPage[str], QueueStats, Fairness]:
+    def _page(
+        self, organization: str, plan: str, prefix: str, sort: str
+    ) -> tuple[ResultPage[str], QueueStats, Fairness]:
         queue, cursor = self.queue, self.request.GET.get("cursor") or None
-        members = queue.organization(organization) if organization else None
+        read = queue.organization(organization).members if organization else partial(queue.users_of_plan, plan)
         if sort and sort not in SORTS:
             raise NotHereError(_("Users can be sorted by %(sorts)s.") % {"sorts": ", ".join(SORTS)})
         if sort:
             return self._sort_users(sort, cursor)
         try:
             page = (
-                _members(members, cursor)
-                if members
+                _read_page(read, cursor)
+                if organization or plan
                 else queue.users(cursor, USERS_PER_PAGE, busy_first=True, prefix=prefix)
             )
         except TaskValidationError:
@@ -628,7 +650,7 @@ class UsersPage(AdminPage):
         queue_figures, fairness = self._figures(1, [user_id])
         (row,) = rows([stats], fairness)
         waits = next(user.lane_waits for user in fairness.examined if user.user_id == user_id)
-        is_set = row.limits or stats.organization or stats.paused or stats.weight != 1
+        is_set = row.limits or stats.organization or stats.paused or stats.plan or stats.weight != 1
         is_known = bool(stats.sizes.total or stats.started or is_set)
         return {
             "row": row,
@@ -682,6 +704,14 @@ class UsersPage(AdminPage):
         if not changed:
             return _("Nothing was changed for user %(user)s.") % {"user": self.subject}
         return _("Changed for user %(user)s: %(what)s.") % {"user": self.subject, "what": ", ".join(changed)}
+
+    @Action("change_user")
+    def plan(self) -> str:
+        plan = self.request.POST.get("plan", "") or None
+        self.queue.user(self.subject).set_plan(plan)
+        if plan is None:
+            return _("User %(user)s has its usual plan, and no other limits.") % {"user": self.subject}
+        return _("User %(user)s has the plan %(plan)s.") % {"user": self.subject, "plan": plan}
 
     @Action("delete_user")
     def purge(self) -> str:

@@ -33,8 +33,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 
-USER_SETTING_FIELDS = split_names("weight cap rate gap burst backlog max_bytes sla paused pause_note group")
-"""Fields of a user's record that are settings."""
+USER_SETTING_FIELDS = split_names(
+    "explicit plan weight cap rate gap burst backlog max_bytes sla paused pause_note group"
+)
+"""Fields of a user's record that are settings. A limit that is set after the plan becomes explicit."""
+PLAN_FIELDS = split_names("weight cap rate gap burst backlog max_bytes sla")
+"""Fields that the plan of a user sets, unless the user's record has them as explicit."""
 USERS_PER_SCAN = 500
 ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused", "pause_note")
 """Fields of an organization's record that are settings."""
@@ -129,12 +133,17 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
 
 def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
     """Set the user's settings on the new shard, then remove them on the old shard, which later forgets the idle user."""
-    pairs = zip(USER_SETTING_FIELDS, values, strict=True)
-    held = [pair for pair in pairs if pair[1] is not None and pair != ("weight", b"1")]
+    held = {field: value for field, value in zip(USER_SETTING_FIELDS, values, strict=True) if value is not None}
+    if held.get("weight") == b"1":
+        del held["weight"]
+    if "plan" in held:
+        explicit = held.get("explicit", b"").decode().split()
+        held = {field: value for field, value in held.items() if field in explicit or field not in PLAN_FIELDS}
     if not held:
         return 0
-    yield there.call("user", [name, len(held), *(part for pair in held for part in pair)], now)
-    yield shard.call("user", [name, len(held), *(part for field, _ in held for part in (field, ""))], now)
+    yield there.call("user", [name, len(held), *(part for pair in held.items() for part in pair)], now)
+    removed = [part for field in USER_SETTING_FIELDS for part in (field, "")]
+    yield shard.call("user", [name, len(USER_SETTING_FIELDS), *removed], now)
     return 1
 
 

@@ -13,13 +13,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_origin
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import ConfigurationError, nearest, short, short_text
 from django_fairque.engine.model.ids import split_names
 from django_fairque.engine.model.payload import MAX_PAYLOAD_BYTES
+from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import DEFAULT_KEY, SigningKey
 from django_fairque.safely import get_logger
@@ -404,6 +405,17 @@ class QueueConfig(Options):
     """The largest number of tasks of each kind in one sweep, from 1 to 1000. Default: 100."""
     stats_minutes_ttl: Number = seconds(90000, least=60, is_setting=False)
     """The time for which the statistics of a minute are kept, at least 60. Default: 90,000."""
+
+    _plans: Plans | None = PrivateAttr(default=None)
+
+    @property
+    def plans(self) -> Plans | None:
+        """The plans of users, which are the same for all queues of a project; None without plans."""
+        return self._plans
+
+    def set_plans(self, plans: Plans | None) -> None:
+        """Set the ``plans`` of users, None for none. The configuration that this is a part of does it."""
+        self._plans = plans
 
     pipeline_timeout = EarlierName("request_timeout")
     queue_cleanup_interval = EarlierName("sweep_interval")

@@ -21,7 +21,7 @@ from django_fairque.engine.model.task import PushTemplate, Task, check_tasks
 from django_fairque.engine.pushing import batching
 from django_fairque.engine.scripting import signing_keys
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, Stream, slices
+from django_fairque.engine.scripting.operations import Evaluate, Operation, Read, Stream, slices
 from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.sharding.shards import Shards, change_each, describe_shards, indexes_by_shard
 from django_fairque.engine.users.users import users_stats
@@ -167,7 +167,7 @@ def deliver(
         args: list[Any] = [to_us(DELIVERY_RECORD_SECONDS) if from_outbox else 0, len(its_counts)]
         for event, count in its_counts.items():
             args += [event, count.fired, count.coalesced, count.failed, count.error[:MAX_EVENT_ERROR_CHARACTERS]]
-        _kept, *rest = push_args(shard, some, its_graph)
+        _kept, *rest = push_args(shard, some, its_graph, (yield from find_plans(shard, some)))
         if not shard.has_written_fingerprint:
             yield from signing_keys.write_fingerprint(shard)
         reply = yield shard.call("deliver", [*args, 1, *rest], now, reply=new_nonce())
@@ -234,7 +234,8 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
     yield from _check_room(shards, [tasks[index] for part in others.values() for index in part])
     parts = {}
     for shard, part in others.items():
-        args = push_args(shard, [tasks[index] for index in part], Graph(run_id, mode=2, remote=remote_to(shard)))
+        some, graph = [tasks[index] for index in part], Graph(run_id, mode=2, remote=remote_to(shard))
+        args = push_args(shard, some, graph, (yield from find_plans(shard, some)))
         parts[f"push:{shard.keys.shard}:{new_nonce()}"] = pack(args)
     return home, Graph(run_id, 1, remote, parts), mine
 
@@ -289,6 +290,18 @@ def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
             )
 
 
+def find_plans(commands: Commands, tasks: Sequence[Task]) -> Operation[list[Any]]:
+    """Return the plans of the tasks' users as the last arguments of ``push.lua``; none without plans."""
+    plans = commands.config.plans
+    if plans is None or plans.find is None:
+        return []
+    users = dict.fromkeys(task.user_id for task in tasks)
+    found = plans.get_known(users)
+    if missing := [user_id for user_id in users if user_id not in found]:
+        found |= yield Evaluate(partial(plans.look_up, missing), plans.in_thread)
+    return plans.to_args(found)
+
+
 def _push_in_slices(
     commands: Commands, tasks: Sequence[Task], now: float | None, graph: Graph = NO_GRAPH
 ) -> Operation[list[PushResult]]:
@@ -297,7 +310,7 @@ def _push_in_slices(
     if not tasks:
         return []
     if graph.mode or len(tasks) <= size:
-        args = push_args(commands, tasks, graph)
+        args = push_args(commands, tasks, graph, (yield from find_plans(commands, tasks)))
         if not commands.has_written_fingerprint:
             yield from signing_keys.write_fingerprint(commands)
         reply = yield commands.call("push", args, now, reply=new_nonce())
@@ -307,7 +320,13 @@ def _push_in_slices(
         yield from signing_keys.write_fingerprint(commands)
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
-    calls = (commands.call("push", push_args(commands, part), now, reply=new_nonce()) for part in parts)
+    plans = []
+    for part in parts:  # before the calls are sent
+        plans.append((yield from find_plans(commands, part)))
+    calls = (
+        commands.call("push", push_args(commands, part, NO_GRAPH, known), now, reply=new_nonce())
+        for part, known in zip(parts, plans, strict=True)
+    )
     answered = iter(parts)
     results: list[PushResult] = []
 
@@ -378,8 +397,10 @@ def cap_retries(template: PushTemplate, limit: int, queue: str) -> PushTemplate:
     return template._replace(max_retries=limit)
 
 
-def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH) -> list[Any]:
-    """Return the arguments of ``push.lua`` after the options.
+def push_args(
+    commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH, plans: Sequence[Any] = ()
+) -> list[Any]:
+    """Return the arguments of ``push.lua`` after the options. ``plans`` are the users', as `find_plans` returns them.
 
     Raises:
         TaskSerializationError: a payload is too large.
@@ -412,10 +433,10 @@ def push_args(commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
     is_part = graph.mode == 2  # the script that accepts the graph adds its time as the last argument
-    if traced or graph.parts or is_part:
+    if traced or graph.parts or is_part or plans:
         args += [len(traced) // 2, *traced]
-    if graph.parts or is_part:
-        args += [len(graph.parts), *(value for part in graph.parts.items() for value in part)]
+    if graph.parts or is_part or plans:
+        args += [len(graph.parts), *(value for part in graph.parts.items() for value in part), *plans]
     return [int(is_kept), graph.run_id, graph.mode, len(tasks), len(forms), *args]
 
 

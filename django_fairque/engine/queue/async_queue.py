@@ -25,6 +25,7 @@ from django_fairque.engine.model.errors import FairQueueError, RedisConnectionEr
 from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
+from django_fairque.engine.model.plans import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
@@ -42,7 +43,6 @@ from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
-from django_fairque.engine.users.users import EndedTasks, UserStats, check_limit_value, check_weight
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
     from django_fairque.engine.users.organizations import OrganizationStats
+    from django_fairque.engine.users.users import EndedTasks, UserStats
 
 T = TypeVar("T")
 
@@ -707,6 +708,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
+    async def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Return a page of the users that have a plan.
+
+        ``plan`` is its name. ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the
+        queue that are read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
+        return await self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
+
     async def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard.
@@ -1165,7 +1174,15 @@ class AsyncUserQueue:
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._change({"weight": sync_users.check_weight(weight)}, now)
+        await self._change({"weight": check_weight(weight)}, now)
+
+    async def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
+        """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
+
+        ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
+        that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
+        """
+        await self._run(sync_users.set_plan(self._commands, self.user_id, plan, now))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
@@ -1181,7 +1198,7 @@ class AsyncUserQueue:
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        await self._change({"cap": sync_users.check_limit_value("max_running", number)}, now)
+        await self._change({"cap": check_limit_value("max_running", number)}, now)
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -1193,7 +1210,7 @@ class AsyncUserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        await self._change(sync_users.rate_fields(rate, burst), now)
+        await self._change(rate_fields(rate, burst), now)
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -1208,7 +1225,7 @@ class AsyncUserQueue:
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        await self._change({"backlog": sync_users.check_limit_value("max_backlog", number)}, now)
+        await self._change({"backlog": check_limit_value("max_backlog", number)}, now)
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
@@ -1217,7 +1234,7 @@ class AsyncUserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        await self._change({"max_bytes": sync_users.check_limit_value("max_backlog_bytes", number)}, now)
+        await self._change({"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.

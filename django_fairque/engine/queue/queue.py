@@ -691,6 +691,14 @@ class FairQueue(executor.QueueOfShards):
         """
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
+    def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
+        """Return a page of the users that have a plan.
+
+        ``plan`` is its name. ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the
+        queue that are read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        """
+        return self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
+
     def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard.

@@ -25,7 +25,7 @@ from django_fairque.engine.model.pauses import Pause, PauseEnd, pause_fields
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.pushing.push import NO_GRAPH, Graph, push_args, push_to_shard
+from django_fairque.engine.pushing.push import NO_GRAPH, Graph, find_plans, push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 from django_fairque.engine.scripting.task_fields import read_task_fields
@@ -494,7 +494,8 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
     if run.happened == "enqueued":
         try:
             made = schedule.make_run(run_time, run.behind)
-            pushed = push_args(commands, [made], Graph(mode=1) if run.behind else NO_GRAPH)
+            plans = yield from find_plans(commands, [made])
+            pushed = push_args(commands, [made], Graph(mode=1) if run.behind else NO_GRAPH, plans=plans)
             task_id = made.task_id
         except TaskValidationError as invalid:  # for example because a limit was lowered
             run, error = replace(run, happened="refused"), str(invalid)

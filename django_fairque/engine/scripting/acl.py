@@ -45,7 +45,7 @@ PRODUCER_KEYS = split_names("""
     signing_keys
 """)
 """A shard's keys that pushing, reading and canceling may write: all except leases and workers."""
-WORKER_RECORD_KEYS = ("workers", "worker:*")
+WORKER_RECORD_KEYS = ("workers", "worker:*", "deployments")
 
 
 @dataclass(frozen=True)

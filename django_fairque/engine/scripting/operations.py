@@ -6,7 +6,7 @@ client. There is no other difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, Union, cast
@@ -62,8 +62,17 @@ class Stream:
     """Called with each reply, in order, while the server works on later calls."""
 
 
+@dataclass(frozen=True)
+class Evaluate:
+    """A function of the project, which may wait for its database; the reply is its result."""
+
+    function: Callable[[], Any]
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None
+    """Runs the function for a coroutine; None to call it on the event loop."""
+
+
 SingleRequest = Union[ScriptCall, Read, Scan, BlockingCommand]  # noqa: UP007 - evaluated on 3.10 too
-Request = Union[SingleRequest, Stream]  # noqa: UP007 - evaluated on 3.10 too
+Request = Union[SingleRequest, Stream, Evaluate]  # noqa: UP007 - evaluated on 3.10 too
 Operation = Generator[Request, Any, T]
 Steps = Generator[Any, Any, Any]
 """Steps of a request, written once for both kinds of clients: each yields what a method of the client returned, which is the

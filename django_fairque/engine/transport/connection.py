@@ -29,7 +29,15 @@ import redis.asyncio
 from redis import exceptions as redis_errors
 
 from django_fairque.engine.model.errors import NotReplicatedError
-from django_fairque.engine.scripting.operations import BlockingCommand, Read, Scan, ScriptCall, Stream, drive_async
+from django_fairque.engine.scripting.operations import (
+    BlockingCommand,
+    Evaluate,
+    Read,
+    Scan,
+    ScriptCall,
+    Stream,
+    drive_async,
+)
 from django_fairque.engine.scripting.scripts import delete_unused, functions, load
 from django_fairque.engine.transport import cluster as clusters
 from django_fairque.engine.transport import node_health as nodes
@@ -500,8 +508,8 @@ class Transport(SharedTransport):
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:
         """Send a request and return its reply. ``in_doubt``: it was sent before, and its outcome is unknown."""
-        if isinstance(request, Stream):
-            return self._stream(request)
+        if isinstance(request, (Stream, Evaluate)):
+            return self._stream(request) if isinstance(request, Stream) else request.function()
         steps, reply = self._repeat(request, seconds, in_doubt=in_doubt), None
         try:  # `drive` does the same, with one more function call
             while True:
@@ -589,8 +597,10 @@ class AsyncTransport(SharedTransport):
         self._connections = {server: AsyncConnection(server.client) for server in separate_servers(client)}
 
     async def send(self, request: Request, seconds: float | None = None) -> Any:
-        if not isinstance(request, Stream):
+        if not isinstance(request, (Stream, Evaluate)):
             return await drive_async(self._repeat(request, seconds, in_doubt=False))
+        if isinstance(request, Evaluate):
+            return request.function() if request.in_thread is None else await request.in_thread(request.function)
         for call in request.calls:
             request.on_reply(await self.send(call))
         return None

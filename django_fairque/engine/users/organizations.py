@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error, user_names
+from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.lanes import LANES, class_of
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
-from django_fairque.engine.scripting.operations import Operation, read_each, read_sound
-from django_fairque.engine.users.users import check_limit_value, check_weight
+from django_fairque.engine.model.plans import check_limit_value, check_weight
+from django_fairque.engine.scripting.operations import Operation, read_each
+from django_fairque.engine.users.users import users_with
 
 if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import AllShardsReader, Shards
@@ -128,13 +129,8 @@ def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[Organiz
 
 
 def members(shards: Shards, organization: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
-    """Return the members among the users on a page of the queue's users, in one more round trip."""
-    users = yield from user_names(shards, cursor, limit, busy_first=True)
-    keys = shards.route_names().keys
-    found = yield from read_sound([("HGET", keys.user(name), "group") for name in users.items])
     wanted = organization.encode()
-    items = [name for name, named in zip(users.items, found, strict=True) if named == wanted]
-    return ResultPage(items, users.cursor, users.missing_shards)
+    return (yield from users_with(shards, "group", lambda group: group == wanted, cursor, limit))
 
 
 def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:

@@ -5,26 +5,29 @@ Each change acts at once, also on an existing backlog.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from django_fairque.engine.inspection.pages import Sizes, sizes
+from django_fairque.engine.inspection.pages import ResultPage, Sizes, sizes, user_names
 from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
 from django_fairque.engine.model import durations as units
-from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
+from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_id, check_ids
+from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.plans import (
+    check_limit_value,
+    check_weight,
+    explicit_limits,
+    plan_name,
+    rate_fields,
+)
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Driver, Evaluate, Operation, Read, read_sound
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
-MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,10 @@ class UserStats:
     """Ready tasks that nothing holds back: they wait for a worker, and for their turn."""
     pause: Pause | None = None
     """The note and the end of its pause; None unless it is paused."""
+    plan: str | None = None
+    """The name of its plan in the setting ``PLANS``; None for none."""
+    explicit: tuple[str, ...] = ()
+    """Settings that a call has set since the user has a plan, such as "weight" and "plan": no plan changes these."""
 
 
 HOLD_REASONS = {
@@ -111,48 +118,21 @@ def hold_reason(
     return next((reason for reason, is_held in holds.items() if is_held), None)
 
 
-def parse_rate(rate: str | None) -> tuple[int, int] | None:
-    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
-    if rate is None:
-        return None
-    match = _RATE.match(rate) if isinstance(rate, str) else None
-    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
-        raise TaskValidationError(
-            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
-        )
-    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
-
-
 def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("user", [user_id, len(fields), *pairs], now)
 
 
-def check_weight(weight: object) -> str:
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.001 <= weight <= 1000:
-        raise TaskValidationError(f"weight must be a number from 0.001 to 1000, got {short(weight)}")
-    return repr(float(weight))
-
-
-def check_limit_value(what: str, value: object) -> object:
-    """Return ``value`` if the limit ``what`` may have it; None stands for no limit."""
-    top = MAX_LIMIT_VALUES[what]
-    if value is not None and not is_integer(value, 1, top):
-        raise TaskValidationError(
-            f"{what} must be an integer from 1 to {top}, or None for no limit, got {short(value)}"
-        )
-    return "" if value is None else value
-
-
-def rate_fields(rate: str | None, burst: int) -> dict[str, object]:
-    parsed, top = parse_rate(rate), MAX_LIMIT_VALUES["burst"]
-    if not is_integer(burst, 1, top):
-        raise TaskValidationError(f"burst must be an integer from 1 to {top}, got {short(burst)}")
-    if parsed is None:
-        return {"rate": "", "gap": "", "burst": ""}
-    tasks, period = parsed
-    gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
-    return {"rate": tasks, "gap": gap, "burst": burst}
+def set_plan(commands: Commands, user_id: str, name: str | None, now: float | None) -> Operation[None]:
+    """Give the user a plan that stays until the next call; with None its usual one, and remove its own limits."""
+    plans = commands.config.plans
+    if name is None:
+        found = (yield Evaluate(partial(plans.look_up, [user_id]), plans.in_thread)) if plans else {}
+        yield from change(commands, user_id, {"explicit": "", "plan": found.get(user_id, [""])[0] or ""}, now)
+    elif plans is None:
+        raise TaskValidationError(f"there is no plan {short(name)}: the setting PLANS is empty")
+    else:
+        yield from change(commands, user_id, {"chosen_plan": plans.get_text(name)}, now)
 
 
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:
@@ -180,6 +160,23 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
         reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) != 0)
         found[index] = replace(stats, held_by=reason, waiting=0 if reason else stats.sizes.ready)
     return found
+
+
+def users_with(
+    shards: Shards, field: str, is_wanted: Callable[[bytes], bool], cursor: str | None, limit: int
+) -> Operation[ResultPage[str]]:
+    """Return the users on a page of the queue's users whose record has a wanted value in a field, in one more round trip."""
+    users = yield from user_names(shards, cursor, limit, busy_first=True)
+    keys = shards.route_names().keys
+    found = yield from read_sound([("HGET", keys.user(name), field) for name in users.items])
+    items = [name for name, value in zip(users.items, found, strict=True) if value is not None and is_wanted(value)]
+    return ResultPage(items, users.cursor, users.missing_shards)
+
+
+def users_of_plan(shards: Shards, plan: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
+    check_encodable(plan, "plan")
+    name = plan.encode()
+    return (yield from users_with(shards, "plan", lambda text: text.partition(b" ")[0] == name, cursor, limit))
 
 
 def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[dict[str, Mapping[bytes, bytes]]]:
@@ -227,6 +224,8 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         burst=int(number("burst")) or 1 if rate else None,
         paused=b"paused" in record,
         pause=decode_pause(record),
+        plan=plan_name(record),
+        explicit=explicit_limits(record),
         sizes=sizes(record),
         started=int(number("started")),
         finished=int(number("finished")),
@@ -319,6 +318,14 @@ class UserQueue:
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         self._change({"weight": check_weight(weight)}, now)
+
+    def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
+        """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
+
+        ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
+        that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
+        """
+        self._run(set_plan(self._commands, self.user_id, plan, now))
 
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.

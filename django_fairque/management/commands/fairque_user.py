@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
-    help = "List the users of a queue, pause or resume one, set its weight, organization and limits, cancel what it has waiting."
+    help = "List the users of a queue, pause or resume one, set its plan, weight, organization and limits, cancel what waits."
 
     def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
         listing = add_action("list", "every user with its backlog, running tasks, weight and limits")
         listing.add_argument("--organization", metavar="NAME", help="the members of this organization only")
+        listing.add_argument("--plan", metavar="NAME", help="the users of this plan only")
         USER_LIST.add_options(listing)
 
         def add_changing(name: str, text: str) -> ArgumentParser:
@@ -55,6 +56,8 @@ class Command(QueueCommand):
         )
         name = "the organization's name; without one it leaves the organization that it is in"
         organization.add_argument("organization", nargs="?", help=name)
+        plan = add_changing("plan", "give it a plan of PLANS, whatever PLAN_OF returns; 'none' restores its usual one")
+        plan.add_argument("plan", metavar="PLAN", help="the plan's name; 'none' also removes limits that were set here")
         add = add_changing("limit", "set limits; 'none' removes one").add_argument
         add("--running", metavar="N", help="tasks at once")
         add("--rate", metavar="N/UNIT", help="starts per s, m, h or d, such as 100/m")
@@ -64,10 +67,14 @@ class Command(QueueCommand):
         add("--sla", metavar="SECONDS", help="within which tasks should start, of any priority")
 
     def _list(self) -> Iterator[str]:
-        name, size = self.options["organization"], USER_LIST.page_size(self.options, 100)
+        name, plan, size = (*map(self.options.get, ("organization", "plan")), USER_LIST.page_size(self.options, 100))
+        if name is not None and plan is not None:
+            raise ValueError("--organization does not go with --plan: give one")
         organization = None if name is None else self.queue.organization(name)
 
         def read(cursor: str | None) -> ResultPage[str]:
+            if plan is not None:
+                return self.queue.users_of_plan(plan, cursor, size)
             return self.queue.users(cursor, size) if organization is None else organization.members(cursor, size)
 
         return USER_LIST.lines(
@@ -93,13 +100,15 @@ class Command(QueueCommand):
             self._set_limits(user)
         elif action in ("weight", "organization"):
             getattr(user, f"set_{action}")(self.options[action])
+        elif action == "plan":
+            user.set_plan(None if self.options["plan"] == NO_LIMIT else self.options["plan"])
         elif action == "pause":
             user.pause(**pause_options(self.options))
         else:
             user.resume()
         return USER_LIST.table([user.stats()])
 
-    _pause = _resume = _weight = _organization = _limit = _change
+    _pause = _resume = _weight = _organization = _plan = _limit = _change
 
     def _set_limits(self, user: UserQueue) -> None:
         options = self.options
@@ -133,6 +142,7 @@ USER_LIST: Listing[UserStats] = Listing(
         Column("running", lambda stats: number(stats.sizes.running), lambda stats: stats.sizes.running, is_number=True),
         Column("finished", lambda stats: number(stats.finished), lambda stats: stats.finished, is_number=True),
         Column("dead", lambda stats: number(stats.dead), lambda stats: stats.dead, is_number=True),
+        Column("plan", lambda stats: stats.plan or "-", lambda stats: stats.plan or ""),
         Column("weight", lambda stats: f"{stats.weight:g}", lambda stats: stats.weight, is_number=True),
         Column("at once", lambda stats: number(stats.max_running) if stats.max_running else "-", is_number=True),
         Column("rate", lambda stats: stats.rate or "-", is_number=True),

@@ -3,21 +3,17 @@ return."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import socket
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.conf import get_config
 from django_fairque.conf.current import signing_mode
+from django_fairque.conf.sections import digest_of_code
 from django_fairque.engine.inspection.pages import SIGNING_KEYS_FIELD, UNKNOWN_TASKS_FIELD
 from django_fairque.engine.inspection.worker_activity import (
     ACTIVITY_FIELD,
@@ -30,7 +26,6 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.signature import fingerprint
 from django_fairque.engine.statistics.deployments import CODE_VERSION_FIELD
 from django_fairque.engine.statistics.health import Alert, AlertKind
-from django_fairque.tasks import registry
 from django_fairque.tasks.signing import project_keys
 from django_fairque.version import __version__
 from django_fairque.worker.common.limits import resident_mb
@@ -91,7 +86,7 @@ def worker_info(
         "python": platform.python_version(),
         "version": __version__,
         SIGNING_KEYS_FIELD: _key_fingerprints(),
-        CODE_VERSION_FIELD: get_config().code_version or _digest_of_tasks(),
+        CODE_VERSION_FIELD: _code_version(),
         **unknown,
         **blocked,
         **reported,
@@ -99,21 +94,14 @@ def worker_info(
     }
 
 
+def _code_version() -> str:
+    config = get_config()
+    plans = config.queue.plans
+    return plans.version if plans else config.code_version or digest_of_code({})
+
+
 def _key_fingerprints() -> str:
     return "" if signing_mode() == "off" else ",".join(map(fingerprint, project_keys()))
-
-
-@cache
-def _digest_of_tasks() -> str:
-    """Compute a digest of 7 digits of the modules that declare this process's tasks: it changes with their code. The digest is
-    cached, because the process keeps the code with which it began."""
-    digest, names = hashlib.sha256(), registry.modules()
-    for name in names:
-        digest.update(name.encode())
-        # A module without a file, or with one that can't be read, counts with its name.
-        with suppress(OSError, TypeError, ValueError):
-            digest.update(Path(getattr(sys.modules.get(name), "__file__", "")).read_bytes())
-    return digest.hexdigest()[:7] if names else ""
 
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:

@@ -26,7 +26,7 @@ def sections() -> dict[str, type[BaseModel]]:
     """The sections by the names that the page has for them."""
     from django_fairque.conf import FairQueueConfig, QueueConfig, RedisConfig, WorkerConfig
     from django_fairque.conf.redis import SentinelConfig
-    from django_fairque.conf.sections import MonitorConfig, ScheduleConfig, WebhookConfig
+    from django_fairque.conf.sections import MonitorConfig, PlanConfig, ScheduleConfig, WebhookConfig
     from django_fairque.engine.model.options import LanesConfig
 
     return {
@@ -36,6 +36,7 @@ def sections() -> dict[str, type[BaseModel]]:
         "WORKER": WorkerConfig,
         "QUEUE": QueueConfig,
         "QUEUE.LANES": LanesConfig,
+        "PLANS": PlanConfig,
         "SCHEDULES": ScheduleConfig,
         "MONITOR": MonitorConfig,
         "MONITOR.WEBHOOK": WebhookConfig,

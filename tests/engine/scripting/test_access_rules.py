@@ -14,6 +14,8 @@ from redis import Redis
 from django_fairque import engine
 from django_fairque.engine.model.errors import NotPermittedError, ServerRefusedError
 from django_fairque.engine.model.lanes import LANES, LaneLimits
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
 from django_fairque.engine.scripting.acl import (
@@ -95,6 +97,16 @@ def test_a_producer_pushes_tasks_of_each_lane_while_a_worker_has_reserved_slots(
     worker.settle([], 1, worker="w", lane_limits=LaneLimits(0, 0), now=NOW)
     producer.push_batch([task(user, lane=lane) for lane in LANES for user in ("member", "alone")], now=NOW)
     assert len(worker.pop_batch(6, "w", now=NOW)) == 6
+    assert denied(redis) == []
+
+
+def test_a_producer_sends_the_plan_of_a_user(redis: Redis, become: Become) -> None:
+    load_functions(redis)
+    config = QueueConfig()
+    config.set_plans(Plans({}, lambda: "v1", lambda user: "pro cap=2"))
+    FairQueue(redis).heartbeat("w", {"code_version": "v1"}, now=NOW)
+    FairQueue(become("producer"), config=config).push(task("u"), now=NOW)
+    assert FairQueue(redis).user("u").stats(now=NOW).max_running == 2
     assert denied(redis) == []
 
 

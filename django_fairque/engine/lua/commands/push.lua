@@ -15,12 +15,14 @@
 --         the task's own limit of deliveries, as far as there are any; of a graph then the number of dependencies on other shards, and for each its id and shard; the number of tasks with dependencies, and for each its index, policy (wait cancel run), k, k ids;
 --         if some belong to a trace then their number, and for each its index and trace; if it has parts on other
 --         shards then (behind a 0 when nothing is traced) their number, and for each a message: field, body.
---         A part that was accepted on another shard has both numbers, and last the moment when it was accepted (us)
+--         A part that was accepted on another shard has both numbers, and last the moment when it was accepted (us). With plans there are
+--         both numbers too, and behind them n × (user, its plan as in lib/plans.lua or '' for none, how long ago it was looked up (us)), the
+--         version of the sender's code, n, 'plans'
 -- REPLY   now (us), codes (one digit per task: 1 accepted, 2 duplicate, 3 backlog full, 4 the id belongs to
 --         another user's task), then for each duplicate
 --         under another id: its index, the id under which the work is known.
 --         Without a signature, where workers require one, the call is the error UNSIGNED.
 --         A refused graph: now, then 'missing' index id, or 'full' index, or 'conflict' index, or 'cycle' ids, or 'size' id
--- COST    12 commands for one task, 2 a task in bulk, 5 a dependency
+-- COST    12 commands for one task, 2 a task in bulk, 5 a dependency, 2 if a user's plan differs from its record
 -- include numbers clock push_write
 return { numbers.exact(clock.now), unpack(push_write.accept(FIRST_ARG)) }

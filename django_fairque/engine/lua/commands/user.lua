@@ -6,10 +6,11 @@
 --         fields: weight (> 0), cap (running at once), paused (1,
 --         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note, rate (tasks, as it was written), gap (us between
 --         tasks), burst (tasks that may start at once), backlog,
---         max_bytes (of its tasks that have not ended), sla (us), organization (its name)
+--         max_bytes (of its tasks that have not ended), sla (us), organization (its name), plan (as in lib/plans.lua), chosen_plan (one
+--         that the pushes don't change), explicit (limits that no plan changes; '' removes the plan and all limits)
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
--- include calls counters clock slot records ring organizations users rate saving
+-- include calls counters clock slot records ring organizations users rate plans saving
 -- Move a user with all its work into another organization, out of one, or into one. The user stays as far ahead of the
 -- others as it was, and a new organization is as far ahead as its first member: moving to and fro makes nobody a
 -- newcomer. For running tasks, the old organization pays for the time used until now, the new one for the rest.
@@ -42,17 +43,22 @@ for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'group' then
     change_group(user, value ~= '' and value or nil)
-  elseif field == 'weight' then
-    ring.change_weight(user, tonumber(value) or 1)
   elseif field == 'pause_note' then
     records.set(user, field, value ~= '' and value or nil)
+  elseif field == 'paused' then
+    records.set(user, field, rate.pause_end(value))
+  elseif field == 'explicit' then
+    if value == '' then plans.reset(user) else records.set(user, field, value) end
+  elseif field == 'plan' or field == 'chosen_plan' then
+    plans.apply(user, value)
+    records.set(user, 'plan_looked_up', clock.now)
+    if field == 'chosen_plan' then plans.mark_explicit(user, 'plan') end
   else
-    records.set(user, field, field == 'paused' and rate.pause_end(value) or tonumber(value))
+    plans.set_limit(user, field, tonumber(value))
+    if user.plan then plans.mark_explicit(user, field) end
   end
 end
-if user.gap ~= gap or user.burst ~= burst then
-  rate.change(user, gap, burst, user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil))
-end
+rate.change(user, gap, burst)
 if math.max(user.paused or 0, paused or 0) > 1 then rate.note_pause(user) end
 slot.touch_all()
 saving.commit()

@@ -1,7 +1,7 @@
 -- Read the tasks of a push and decide about each: accepted, a duplicate, refused, or a replacement. Nothing is written here
 -- (lib/push_write.lua writes). Used by push, deliver and fire.
 --
--- include numbers calls keys lists options clock slot records users bounds task_record push forms
+-- include numbers calls keys lists options clock slot records users plans bounds task_record push forms
 
 local push_decide = {}
 
@@ -145,11 +145,23 @@ local function read_item(index, at, known_forms)
   return item
 end
 
+-- The plans of users, behind all other arguments; in a part of a graph follows the time when it was accepted.
+local PLANS = 'plans'
+local function read_plans()
+  local last = #ARGV - (push.is_posted and 1 or 0)
+  if ARGV[last] ~= PLANS then return end
+  local version, size = ARGV[last - 2], tonumber(ARGV[last - 1])
+  for at = last - 2 - 3 * size, last - 3, 3 do
+    plans.offer(users.load(ARGV[at]), ARGV[at + 1], counted_from - tonumber(ARGV[at + 2]), version)
+  end
+end
+
 function push_decide.read_items(at)
   -- A part of a graph says as its last argument when the whole was accepted (`post_parts`).
   local now, items, codes = clock.now, push.items, push.codes
   seen, pending = {}, {}
   counted_from = push.is_posted and math.min(now, tonumber(ARGV[#ARGV]) or now) or now
+  read_plans()
   local size, kinds = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
   local first, stride, known_forms = at + push.ITEMS, push.STRIDE, {}
   local first_form = first + size * stride

@@ -54,10 +54,13 @@ function rate.give_token_back(user, handed_out)
   hold_again(user)
 end
 
--- A new rate keeps the number of tokens that are in use. Without a rate, `last_gap` is the gap of the last one. `hold` is when
--- the throttled user would have been free, or nil; it counts more than `tat`, which does not follow a clock that is set back.
+-- A new rate keeps the number of tokens that are in use; `gap` and `burst` are those before. Without a rate, `last_gap` is the gap of
+-- the last one. `hold` is when the throttled user would have been free; it counts more than `tat`, which does not follow a clock that
+-- is set back.
 -- If the new burst is smaller than what is in use, the user is held for longer than one gap: `debt` (us) says by how much.
-function rate.change(user, gap, burst, hold)
+function rate.change(user, gap, burst)
+  if user.gap == gap and user.burst == burst then return end
+  local hold = user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil)
   local before, most = gap or user.last_gap, math.huge
   if gap and hold then
     most = hold + gap * ((burst or 1) - 1)

@@ -4,6 +4,8 @@
 
 local records = {}
 
+records.TEXTS = { group = true, pause_note = true, plan = true, explicit = true } -- fields; all others are numbers
+
 function records.set(one, field, value)
   one[field] = value
   one.changed[field] = true
@@ -19,6 +21,8 @@ function records.forget_changes(one)
   for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
 end
 
+local TEXTS = records.TEXTS
+
 -- The changes: fields with their values for HSET, and the names of removed fields.
 function records.changes(one)
   local values, unset, n, never_served = {}, {}, 0, -math.huge
@@ -27,7 +31,7 @@ function records.changes(one)
     if value == nil or value == never_served then
       unset[#unset + 1] = field
     else
-      if field ~= 'group' and field ~= 'pause_note' and value % 1e8 == 0 then value = numbers.argument(value) end
+      if not TEXTS[field] and value % 1e8 == 0 then value = numbers.argument(value) end
       values[n + 1], values[n + 2] = field, value
       n = n + 2
     end

@@ -29,7 +29,7 @@ local function place_user(user)
   if user.first_due then redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name) end
   user.first_due = nil
   if idle and (not user.was_idle or user.is_new) then
-    writes.zadd(K.users, clock.now + options.user_ttl, user.name)
+    writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- not before it has all tokens again
   elseif not idle and (user.was_idle or user.is_new) then
     writes.zadd(K.users, clock.NEVER, user.name)
   end

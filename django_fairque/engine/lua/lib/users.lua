@@ -1,20 +1,22 @@
 -- A user's record, its limits, and its ring: its organization's, or the shard's. Used by all commands that concern users.
 --
--- Every field of the record but the name of the organization and the note of a pause is a number, so hostile names never meet a parser.
+-- Every field of the record but those of `records.TEXTS` is a number, so hostile names never meet a parser.
 --
--- include calls keys counters ring organizations
+-- include calls keys counters records ring organizations
 
 local users = {}
 
-local attempt = calls.attempt -- called often
+local attempt, TEXTS = calls.attempt, records.TEXTS -- used often
 
 local by_name, order -- `order`: also `users.order`, the users of this call
 
--- Invariant: a record is forgotten only while nothing refers to it and nothing differs from the record of a new user.
+-- Invariant: a record is forgotten only while nothing refers to it and nothing differs from the record of a new user, except limits
+-- of a plan: the next push brings them again.
 local function is_idle(user)
   return user.ready == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.run == 0
     and user.dead == 0 and user.result_bytes == 0
-    and not (user.paused or user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.group or user.weight ~= 1)
+    and not (user.paused or user.group or user.explicit)
+    and (user.plan ~= nil or not (user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.weight ~= 1))
 end
 users.is_idle = is_idle
 
@@ -51,8 +53,8 @@ local function read_record(name, key)
   flat = flat or {}
   for i = 1, #flat, 2 do
     local field, value = flat[i], flat[i + 1]
-    if field == 'group' then
-      user.group = value
+    if TEXTS[field] then
+      user[field] = value
     else
       value = tonumber(value)
       if value and value > -1e24 and value < 1e24 then user[field] = value end -- as `number`, without a call for each field

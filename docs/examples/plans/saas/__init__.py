@@ -1,1 +1,0 @@
-"""An application with customers on different plans, who export reports."""
