@@ -33,6 +33,7 @@ from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
+from django_fairque.engine.model.limits import parse_rate
 from django_fairque.engine.model.pauses import Pause
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
@@ -43,7 +44,6 @@ from django_fairque.engine.users.users import (
     MAX_LIMIT_VALUES,
     UserQueue,
     UserStats,
-    parse_rate,
 )
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share

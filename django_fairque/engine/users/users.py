@@ -5,7 +5,6 @@ Each change acts at once, also on an existing backlog.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, is_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids
+from django_fairque.engine.model.limits import gap_of, parse_rate
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
@@ -22,8 +22,6 @@ from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
 
 
@@ -111,18 +109,6 @@ def hold_reason(
     return next((reason for reason, is_held in holds.items() if is_held), None)
 
 
-def parse_rate(rate: str | None) -> tuple[int, int] | None:
-    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
-    if rate is None:
-        return None
-    match = _RATE.match(rate) if isinstance(rate, str) else None
-    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
-        raise TaskValidationError(
-            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
-        )
-    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
-
-
 def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("user", [user_id, len(fields), *pairs], now)
@@ -151,8 +137,7 @@ def rate_fields(rate: str | None, burst: int) -> dict[str, object]:
     if parsed is None:
         return {"rate": "", "gap": "", "burst": ""}
     tasks, period = parsed
-    gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
-    return {"rate": tasks, "gap": gap, "burst": burst}
+    return {"rate": tasks, "gap": gap_of(tasks, period), "burst": burst}
 
 
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:
