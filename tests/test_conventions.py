@@ -27,7 +27,7 @@ FOLDER_LIMITS = {
     "django_fairque/conf": 7,
     "django_fairque/embedded": 7,
     "django_fairque/engine": 0,
-    "django_fairque/engine/model": 16,
+    "django_fairque/engine/model": 17,
     "django_fairque/management/commands": 20,
     "django_fairque/worker": 2,
 }

@@ -42,6 +42,28 @@ class TaskLimit(NamedTuple):
     wait for the key (``"newest"``)."""
 
 
+def limit_id_of(key: str, user_id: str | None = None) -> str:
+    """Return the server's id of a limit: of a shared one, or of the one that a user has of its own under this key."""
+    return f"s:{key}" if user_id is None else f"u:{len(user_id.encode())}:{user_id}:{key}"
+
+
+def divide_limits(limits: Sequence[TaskLimit], shard: int, shards: int) -> tuple[TaskLimit, ...]:
+    """Return the limits of a task with the part that this shard, one of several, has of each shared limit.
+
+    Users are spread over the shards, and each shard counts for itself. A part is at least one task.
+    """
+    return tuple(
+        limit
+        if limit.is_of_user
+        else limit._replace(
+            at_once=limit.at_once and max(1, (limit.at_once + shards - 1 - shard) // shards),
+            gap=limit.gap and limit.gap * shards,
+            burst=max(1, (limit.burst + shards - 1 - shard) // shards),
+        )
+        for limit in limits
+    )
+
+
 def parse_rate(rate: str | None) -> tuple[int, int] | None:
     """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
     if rate is None:
@@ -78,6 +100,11 @@ def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
                 f"at_limit of limit {limit.key!r} must be one of {', '.join(AT_LIMIT_VALUES)}, got {short(limit.at_limit)}"
             )
     return found
+
+
+def describe_skipping(limits: Iterable[TaskLimit]) -> str:
+    """Return the keys of the limits at which a task does not wait, for an error."""
+    return ", ".join(f"limit {limit.key!r}" for limit in limits if limit.at_limit == "skip")
 
 
 def encode_limits(limits: Sequence[TaskLimit]) -> bytes:

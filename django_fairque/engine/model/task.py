@@ -36,7 +36,7 @@ from django_fairque.engine.model.lanes import (
     read_lane,
     read_priority,
 )
-from django_fairque.engine.model.limits import TaskLimit, check_limits, decode_limits, encode_limits
+from django_fairque.engine.model.limits import TaskLimit, check_limits, decode_limits, divide_limits, encode_limits
 from django_fairque.engine.model.payload import pack, unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
@@ -626,6 +626,12 @@ class PushTemplate(NamedTuple):
         if self.lane != "normal" or (lane := lanes.lane_of(self.priority)) == "normal":
             return self
         return self._replace(lane=lane)
+
+    def on_shard(self, shard: int, shards: int) -> PushTemplate:
+        """Return the template for a shard of a queue with this number of shards."""
+        if not self.limits or shards == 1:
+            return self
+        return self._replace(limits=divide_limits(self.limits, shard, shards))
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def pack(self) -> bytes:

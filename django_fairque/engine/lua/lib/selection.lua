@@ -102,6 +102,8 @@ local function take_from(limit, at, begin_text, until_text, batch_sizes)
   end
   if size == 0 or (limit > 0 and turns.is_full(limit)) then return nil end
   local list = turns.new_list(false, begin, math.huge, batch_sizes)
+  list.names = {}
+  for i = 1, size do list.names[i] = ARGV[at + i] end
   take_from_list(list, limit, at + 1, size, further)
   for _, organization in ipairs(organizations.order) do organization.lines = nil end
   return { is_left = turns.is_anyone_left(list) or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
