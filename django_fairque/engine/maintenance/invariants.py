@@ -165,7 +165,9 @@ _REGISTRIES = split_names("""
     ring urgent bulk throttled due users groups grouped resolving limited:urgent limited:normal limited:bulk limits parked
 """)
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"),
+    **dict.fromkeys(
+        ("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"
+    ),
     **dict.fromkeys(("schedules", "schedules:last", "schedules:versions", "schedules:retired"), "hash"),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
     **dict.fromkeys(("schedules:workers", "results", "xcoms"), "zset"),
@@ -351,7 +353,9 @@ def _describe_damage(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
 def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
     places = Counter((task_id, user) for user, ids in snapshot.critical.items() for task_id in ids)
     places.update((task_id, user) for user, members in snapshot.normal.items() for task_id in members)
-    queued = {(task_id, user) for task_id, user in snapshot.find_tasks("queued", "user") if not snapshot.waits_at(task_id)}
+    queued = {
+        (task_id, user) for task_id, user in snapshot.find_tasks("queued", "user") if not snapshot.waits_at(task_id)
+    }
     for task_id, user in queued - places.keys():
         detail = f"queued, but not in a queue of user {user!r}"
         yield snapshot.violation("queued once", f"task:{task_id}", detail, "task", task_id, "")
@@ -711,17 +715,20 @@ def _check_places(
     repair = ("limit", limit_id, "waiting:0")
     for lane in LANES:
         users, is_listed = counts[f"users:{lane}"], limit_id in snapshot.registry(f"limited:{lane}")
-        if is_listed and not users or (users and is_open and not (is_listed or awaited)):
+        if (is_listed and not users) or (users and counts["waiting"] and is_open and not (is_listed or awaited)):
             detail = f"the index of limits with a free place disagrees in lane {lane}"
             yield snapshot.violation("limits", f"limit:{limit_id}", detail, *repair)
-    if counts["waiting"] and opens_at > clock and not awaited:
+    if counts["waiting"] and not counts["admitted"] and opens_at > clock and not awaited:
         yield snapshot.violation("limits", f"limit:{limit_id}", "is not looked at when it opens", *repair)
     has_queue = limit_id.startswith("s:") or record.get(b"queue") == b"1"
-    free = number(record.get(b"at_once"), math.inf) - counts["running"] - counts["admitted"]
-    if counts["waiting"] and not has_queue and is_open and free > 0 and not awaited:
+    tokens = burst - math.ceil(max(0, number(record.get(b"tat")) - clock) / gap) if gap else math.inf
+    free = min(tokens, number(record.get(b"at_once"), math.inf) - counts["running"])
+    if counts["waiting"] and not has_queue and is_open and free > counts["admitted"] and not awaited:
         yield snapshot.violation("limits", f"limit:{limit_id}", "has a free place, and tasks wait for it", *repair)
     if (counts["waiting"] > 0 or b"closed" in record) != (limit_id in snapshot.registry("limits")):
-        yield snapshot.violation("limits", f"limit:{limit_id}", "its record and the registry of limits disagree", *repair)
+        yield snapshot.violation(
+            "limits", f"limit:{limit_id}", "its record and the registry of limits disagree", *repair
+        )
 
 
 def _check_limit_queues(snapshot: Snapshot, queues: Mapping[tuple[str, str], set[str]]) -> Iterator[Violation]:

@@ -91,14 +91,32 @@ local function park(limit, user, lane, one, from)
   leave(limit, user.name, lane)
   local key, place = keys.parked(one.entry), table.concat({ lane, #limit.id, limit.id .. user.name }, ':')
   if from then writes.zadd(K.parked, from, one.entry) else writes.zrem(K.parked, one.entry) end
-  if limits.returning[key] and limits.returning[key][place] then
-    limits.returning[key][place] = nil -- it stays where it is
+  local returning = limits.returning[key]
+  if returning and returning[place] then
+    returning[place] = nil -- it stays where it is
+  elseif calls.attempt('ZSCORE', key, place) then
+    return -- new tasks came while it was parked
   else
-    slot.touch(key)
     counters.set('limit_turn', counters.shard.limit_turn + 1)
     writes.zadd(key, counters.shard.limit_turn + (lane == 'urgent' and URGENT_FIRST or 0), place)
   end
   limits.count_parked(one, lane, 1)
+end
+
+local function return_to_limit(list, one, place)
+  local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
+  local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
+  local limit = limits.load(id)
+  limits.count_parked(one, lane, -1)
+  slot.touch(keys.limit_tags(id))
+  if calls.attempt('ZSCORE', keys.limit_users(id, lane), name) and not limit.gone[lane .. name] then return end
+  local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(id), name) or nil) or 0
+  local at = math.max(limit.vtime, tag)
+  if list.is_in_turn then heap.push(users_at(list, limit, lane), at, name) end
+  writes.zadd(keys.limit_users(id, lane), at, name)
+  records.add(limit, 'users:' .. lane, 1)
+  local page = list.limit_pages[lane]
+  page[#page + 1] = id
 end
 
 -- Let a user stand again at limits at which it was parked because of this user or organization: only for urgent tasks, if it can start no others.
@@ -107,20 +125,9 @@ local function unpark(list, one)
   local places = calls.attempt('ZRANGEBYSCORE', key, '-inf', can_start_all and '+inf' or '(0', 'LIMIT', 0, MOST_PARKED) or {}
   limits.returning[key] = limits.returning[key] or {}
   for _, place in ipairs(places) do
-    local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
-    local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
-    local limit = limits.load(id)
-    limits.returning[key][place] = true
-    limits.count_parked(one, lane, -1)
-    slot.touch(keys.limit_tags(id))
-    if not calls.attempt('ZSCORE', keys.limit_users(id, lane), name) then
-      local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(id), name) or nil) or 0
-      local at = math.max(limit.vtime, tag)
-      if list.is_in_turn then heap.push(users_at(list, limit, lane), at, name) end
-      writes.zadd(keys.limit_users(id, lane), at, name)
-      records.add(limit, 'users:' .. lane, 1)
-      local page = list.limit_pages[lane]
-      page[#page + 1] = id
+    if not limits.returning[key][place] then
+      limits.returning[key][place] = true
+      return_to_limit(list, one, place)
     end
   end
   if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end

@@ -65,10 +65,10 @@ function limits.free(limit)
   return math.min(places, limit.burst - math.ceil(math.max(0, limit.tat - clock.now) / limit.gap))
 end
 
--- From when the limit has a place as far as the time decides.
+-- From when the limit has a place, or one more than it has admitted tasks, as far as the time decides.
 local function opens_at(limit)
-  local at = limit.closed or 0
-  return limit.gap and math.max(at, limit.tat - limit.gap * (limit.burst - 1)) or at
+  local at, admitted = limit.closed or 0, limit.has_queue and 0 or limit.admitted
+  return limit.gap and admitted < limit.burst and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
 end
 
 local function set_values(limit, at_once, gap, burst)
@@ -109,18 +109,22 @@ local function touch_places(task, user)
   end
 end
 
--- Read the tasks that can be admitted at a limit of one user, after the changes of this call.
+-- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Those with other limits may wait there instead,
+-- so more are read.
 local function read_heads(limit)
-  local wanted = math.min(limit.waiting, MOST_ADMITTED, limits.free(limit) + limit.ending - limit.admitted)
+  local wanted = math.min(limit.waiting, limits.free(limit) + limit.ending - limit.admitted)
   local heads = limit.heads
-  if wanted <= #heads then return end
-  local ids = calls.attempt('ZRANGE', keys.limit_queue(limit.id, limit.owner.name), #heads, wanted - 1) or {}
-  if #ids + #heads == 0 then set(limit, 'waiting', 0) end
-  for _, id in ipairs(ids) do
-    local task = task_record.read(id) or { id = id }
-    heads[#heads + 1] = task
-    if task.limits then touch_places(task, limit.owner) end
-    slot.touch(task.priority == 6 and keys.critical(limit.owner.name) or keys.normal(limit.owner.name))
+  while #heads < wanted and #heads < MOST_ADMITTED do
+    local last = math.min(wanted, MOST_ADMITTED) - 1
+    local ids = calls.attempt('ZRANGE', keys.limit_queue(limit.id, limit.owner.name), #heads, last) or {}
+    if not ids[1] then return end
+    for _, id in ipairs(ids) do
+      local task = task_record.read(id) or { id = id }
+      heads[#heads + 1] = task
+      if task.limits then touch_places(task, limit.owner) end
+      if not task.limits or #limits.of(task) > 1 then wanted = wanted + 1 end
+      slot.touch(task.priority == 6 and keys.critical(limit.owner.name) or keys.normal(limit.owner.name))
+    end
   end
 end
 
@@ -150,6 +154,7 @@ function limits.reconsider(id, load_user)
   if not limit.has_queue then
     limit.owner = load_user(limits.owner_name(id))
     read_heads(limit)
+    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- left over
   end
   return limit
 end
@@ -357,6 +362,15 @@ local function save_places(limit)
 end
 
 local function save_limit(limit)
+  if limit.waiting == 0 then -- those who still stand there have no tasks any more
+    for _, lane in ipairs(LANES) do
+      if limit[USERS[lane]] > 0 then
+        redis.call('DEL', keys.limit_users(limit.id, lane))
+        set(limit, USERS[lane], 0)
+      end
+    end
+    limit.standing = {}
+  end
   for user_name, amount in pairs(limit.corrections or {}) do
     calls.attempt('ZADD', keys.limit_tags(limit.id), 'XX', 'INCR', exact(amount), user_name)
     for _, lane in ipairs(LANES) do
@@ -366,7 +380,7 @@ local function save_limit(limit)
   limit.corrections = nil
   if limit.changed.vtime then calls.attempt('ZREMRANGEBYSCORE', keys.limit_tags(limit.id), '-inf', exact(limit.vtime)) end
   save_places(limit)
-  local is_used = limit.running + limit.waiting + limit.admitted + limit['users:urgent'] + limit['users:normal'] + limit['users:bulk'] > 0 or limit.closed
+  local is_used = limit.running + limit.waiting + limit.admitted > 0 or limit.closed
   local used_until = limit.gap and limit.tat > clock.now and limit.tat
   if is_used or used_until then
     local was_idle = limit.idle
