@@ -77,7 +77,7 @@ class Places:
     def start(self, task_id: str, now: float) -> None:
         """Check that a task may start, and start it."""
         work = self.queued.pop(task_id)
-        assert self.may_start(work, now), f"{task_id} started without a place"
+        assert self.may_start(work, now), f"{task_id} started without a place: {work}"
         self.running[task_id] = work
         for one in self.chain(work):
             one.running += 1

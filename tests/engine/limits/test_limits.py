@@ -8,8 +8,8 @@ import pytest
 
 from django_fairque.engine.model.errors import AtLimitError, TaskNotFoundError
 from django_fairque.engine.model.lease import Lease
-from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.limits import TaskLimit
+from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 

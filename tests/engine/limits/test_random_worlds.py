@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
@@ -134,20 +134,20 @@ class World:
     def close(self) -> None:
         limit, user = self.random.choice(self.limits), self.random.choice(list(self.places.users))
         limit_id = limit_id_of(limit.key, user if limit.is_of_user else None)
-        shard = next(iter(self.queue._shards))  # noqa: SLF001 - the handle of a limit is tested elsewhere
+        shard = next(iter(self.queue._shards))
         if self.places.closed.pop(limit_id, 0) > self.now:
             call = shard.call("limit", [limit_id, "open", ""], self.now)
         else:
             until = self.now + self.random.choice([1, 5])
             self.places.closed[limit_id] = until
             call = shard.call("limit", [limit_id, "close", int(until * 1e6)], self.now)
-        self.queue._run(yield_one(call))  # noqa: SLF001
+        self.queue._run(yield_one(call))
 
     def pass_time(self) -> None:
         self.now += self.random.choice([0.25, 1.0, 5.0])
 
 
-def yield_one(call):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201
+def yield_one(call):  # type: ignore[no-untyped-def]
     return (yield call)
 
 

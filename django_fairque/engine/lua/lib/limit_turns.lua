@@ -13,8 +13,8 @@ local MOST_USERS = 100 -- that a call looks at in vain
 local MOST_RETURNING = 16 -- users or organizations in a call, each with at most `MOST_PARKED` of its places
 local MOST_PARKED = 8
 
-local looked_at, has_unparked
-each_call(function() looked_at, has_unparked = 0, {} end)
+local looked_at, has_unparked, skipped -- `skipped`: users too far ahead, who are parked at the end unless the ring gets empty
+each_call(function() looked_at, has_unparked, skipped = 0, {}, {} end)
 
 -- The users who stand at a limit, as they are read. `last`: the place of the last one.
 local function line_of(list, limit, lane)
@@ -157,12 +157,33 @@ local function first_user(list, limit, lane, is_bounded)
       one, from = find_obstacle(user, lane, is_bounded)
       if not one then return user end
     end
-    heap.pop(found)
+    local _, place = heap.pop(found)
     looked_at = looked_at + 1
-    if one then park(limit, user, lane, one, from) else leave(limit, name, lane) end
+    if from then
+      slot.touch(keys.parked(one.entry))
+      skipped[#skipped + 1] = { limit = limit, user = user, lane = lane, one = one, from = from, place = place, line = found }
+    elseif one then
+      slot.touch(keys.parked(one.entry))
+      park(limit, user, lane, one)
+    else
+      leave(limit, name, lane)
+    end
     found = users_at(list, limit, lane)
   end
   return nil
+end
+
+-- Nobody stands in the ring any more: the users who were too far ahead may start.
+local function return_skipped(list)
+  for _, one in ipairs(skipped) do heap.push(one.line, one.place, one.user.name) end
+  skipped = {}
+  for _, page in pairs(list.limit_pages) do page.at = 1 end
+end
+
+-- Park the users who are too far ahead, when all tasks of the call are taken.
+function limit_turns.park_skipped()
+  for _, one in ipairs(skipped) do park(one.limit, one.user, one.lane, one.one, one.from) end
+  skipped = {}
 end
 
 -- Return who is next at the limits, in this lane: `limit`, `user`, and `one`, the user or its organization. Nil if nobody is. Limits take
@@ -170,6 +191,7 @@ end
 function limit_turns.first(list, lane, is_bounded)
   list.limit_pages = list.limit_pages or { urgent = { at = 1, read = 0 }, normal = { at = 1, read = 0 }, bulk = { at = 1, read = 0 } }
   unpark_some(list, is_bounded)
+  if skipped[1] and not is_bounded then return_skipped(list) end
   local page = list.limit_pages[lane]
   while looked_at < MOST_USERS do
     if not page[page.at] then

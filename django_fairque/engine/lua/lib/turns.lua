@@ -260,6 +260,8 @@ local function take_turn(list, lane, group, limit)
     if not one then return end
     local place_now = place_since(one, shard_place, lane)
     if place_now ~= shard_place then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
+  elseif not can_start(one, lane) then
+    return -- a turn in another lane, or at a limit, took the last place that it may have
   end
   if lane == 'normal' then raise_late_start(list, one, shard_place) end
   local user, organization, place, member_lane = one, nil, shard_place, lane
