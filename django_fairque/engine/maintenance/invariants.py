@@ -245,6 +245,7 @@ SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
 LIMIT_MARK = decode_name(LIMIT_PREFIX)
+LIMIT_COUNTS = ("running", "waiting", "admitted", "admitted:6", "admitted:7")
 RUNNING_TASK_SUMS = ("expected", "start", "companions")
 """Sums over running tasks: their charges and the moments at which they were handed out (both in microseconds), and the number of
 companions: tasks that a batch started together with another task.
@@ -292,7 +293,7 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _organizations(snapshot, sums, len((startable - in_ring) & snapshot.users.keys()))
     yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, startable, sums)
-    yield from check_limits(snapshot, waiting)
+    yield from check_limits(snapshot)
     for check in (_check_held_users, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
 
@@ -673,7 +674,7 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _wrong_stats(snapshot, {name: real[name] for name in names}, "stat", "there are")
 
 
-def check_limits(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
+def check_limits(snapshot: Snapshot) -> Iterator[Violation]:
     """Check the counts and places of limits by key, and that no place stays free while a task waits for it."""
     real: dict[str, Counter[str]] = {}
     queues: dict[tuple[str, str], set[str]] = {}
@@ -690,9 +691,12 @@ def check_limits(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
             has_queue = not limit.is_of_user or snapshot.limits.get(limit_id, {}).get(b"queue") == b"1"
             kind = "running" if state == b"started" else "admitted"
             is_counted = record.get(b"companion") != b"1" if state == b"started" else not (waits_at or has_queue)
-            real.setdefault(limit_id, Counter())[kind] += is_counted
+            counts = real.setdefault(limit_id, Counter())
+            counts[kind] += is_counted
+            if kind == "admitted":
+                counts["admitted:" + decode_name(record.get(b"priority", b""))] += is_counted
     for limit_id in snapshot.limits.keys() | real.keys():
-        counts = {name: real.get(limit_id, Counter())[name] for name in ("running", "waiting", "admitted")}
+        counts = {name: real.get(limit_id, Counter())[name] for name in LIMIT_COUNTS}
         counts |= {f"users:{lane}": len(snapshot.limit_users.get(f"{lane}:{limit_id}", ())) for lane in LANES}
         record = snapshot.limits.get(limit_id, {})
         yield from _wrong_counts(snapshot, "limits", "limit", limit_id, record, counts)

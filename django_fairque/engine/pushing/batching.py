@@ -94,8 +94,8 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
     if kind == b"limited":
         task = tasks[int(details[0]) - 1]
         raise errors.AtLimitError(
-            f"a limit of task {task.task_id!r} has no place ({describe_skipping(task.limits)}; queue {commands.name!r}), so none of "
-            f"the {len(tasks)} tasks of this graph was accepted",
+            f"a limit of task {task.task_id!r} has no place ({describe_skipping(task.limits)}; queue {commands.name!r}), so none "
+            f"of the {len(tasks)} tasks of this graph was accepted",
             refused=[one.task_id for one in tasks],
         )
     if kind == b"conflict":

@@ -93,13 +93,25 @@ class World:
             assert self.places.queued[lease.task_id].expires > self.now
             self.places.start(lease.task_id, self.now)
             self.leases[lease.task_id] = lease
-        self.drop_expired()
-        if len(leases) < number:
+        if self.drop_expired():
+            self.serve_rest()
+        elif len(leases) < number:
             assert self.places.startable(self.now) == []
 
-    def drop_expired(self) -> None:
-        """What has expired becomes a dead letter sooner or later, and never starts."""
-        self.places.queued = {task_id: work for task_id, work in self.places.queued.items() if work.expires > self.now}
+    def serve_rest(self) -> None:
+        """A call that has removed many expired tasks of a user leaves its other tasks to the next call."""
+        for _ in range(10):
+            for lease in self.queue.pop_batch(100, "w", now=self.now):
+                self.places.start(lease.task_id, self.now)
+                self.leases[lease.task_id] = lease
+        assert self.places.startable(self.now) == []
+
+    def drop_expired(self) -> int:
+        """Forget the tasks that have expired, and return their number. They become dead letters sooner or later."""
+        ended = [task_id for task_id, work in self.places.queued.items() if work.expires <= self.now]
+        for task_id in ended:
+            del self.places.queued[task_id]
+        return len(ended)
 
     def take(self) -> Lease | None:
         return self.leases.pop(self.random.choice(list(self.leases))) if self.leases else None

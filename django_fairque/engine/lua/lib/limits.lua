@@ -43,7 +43,7 @@ function limits.load(id)
   local limit = by_id[id]
   if limit then return limit end
   limit = {
-    id = id, key = keys.limit(id), running = 0, waiting = 0, admitted = 0, best = 0, vtime = 0, tat = 0, burst = 1, listed = 0,
+    id = id, key = keys.limit(id), running = 0, waiting = 0, admitted = 0, ['admitted:6'] = 0, ['admitted:7'] = 0, vtime = 0, tat = 0, burst = 1, listed = 0,
     ['users:urgent'] = 0, ['users:normal'] = 0, ['users:bulk'] = 0, heads = {}, ending = 0, coming = 0, left = {}, gone = {}, windows = {}, standing = {},
     changed = {},
   }
@@ -112,7 +112,8 @@ end
 -- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Those with other limits may wait there instead,
 -- so more are read.
 local function read_heads(limit)
-  local wanted = math.min(limit.waiting, limits.free(limit) + limit.ending - limit.admitted)
+  local free = limits.free(limit) + limit.ending
+  local wanted = math.min(limit.waiting, math.max(free - limit.admitted, math.min(1, free)))
   local heads = limit.heads
   while #heads < wanted and #heads < MOST_ADMITTED do
     local last = math.min(wanted, MOST_ADMITTED) - 1
@@ -192,11 +193,12 @@ local function wait_at(limit, user, task)
   count_waiting(limit, user, task.priority, 1)
 end
 
--- Whether a task of this priority may be admitted: also beyond the places if it is more urgent than those that were admitted, so that
--- it does not wait behind them. Each start looks for a place again.
+-- Whether a task of this priority may be admitted: a critical or urgent one also beyond the places, so that it does not wait behind the
+-- others. Each start looks for a place again.
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' }
 local function can_admit(limit, priority)
   local free = limits.free(limit)
-  return free > 0 and (free > limit.admitted or priority > limit.best)
+  return free > limit.admitted or ADMITTED[priority] and free > limit[ADMITTED[priority]] or false
 end
 
 -- The limit at which a queued task waits; nil if it is admitted to its user's queues.
@@ -219,7 +221,7 @@ function limits.enter(user, task, at_front)
   if limit then return wait_at(limit, user, task) end
   for _, one in ipairs(limits.of(task)) do
     add(one, 'admitted', 1)
-    if task.priority > one.best then set(one, 'best', task.priority) end
+    if ADMITTED[task.priority] then add(one, ADMITTED[task.priority], 1) end
   end
   if (task.raw.waits_at or '') ~= '' then redis.call('HSET', task.key, 'waits_at', '') end
   queues.enter(user, task, at_front)
@@ -229,8 +231,8 @@ end
 function limits.remove_admitted(task)
   for _, limit in ipairs(limits.of(task)) do
     if not limit.has_queue then
-      set(limit, 'admitted', math.max(0, limit.admitted - 1))
-      if limit.admitted == 0 then set(limit, 'best', 0) end
+      add(limit, 'admitted', -1)
+      if ADMITTED[task.priority] then add(limit, ADMITTED[task.priority], -1) end
     end
   end
 end
@@ -300,7 +302,7 @@ function limits.step_out(limit, user_name, lane)
 end
 
 local function admit(limit)
-  while limit.heads[1] and limits.free(limit) > limit.admitted do
+  while limit.heads[1] and can_admit(limit, limit.heads[1].priority) do
     local task = table.remove(limit.heads, 1)
     writes.zrem(keys.limit_queue(limit.id, limit.owner.name), task.id)
     if task.state == 'queued' and task.raw.waits_at == limit.id and not limit.left[task.id] then
