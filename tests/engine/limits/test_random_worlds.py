@@ -24,6 +24,7 @@ class World:
 
     def __init__(self, redis: Redis, seed: int) -> None:
         redis.flushall()
+        self.redis = redis
         self.random = random.Random(seed)
         self.queue = FairQueue(
             redis, config=QueueConfig(fair_by=self.random.choice(["tasks", "time"]), lease_seconds=1e6)
@@ -95,12 +96,13 @@ class World:
             self.leases[lease.task_id] = lease
         if self.drop_expired():
             self.serve_rest()
-        elif len(leases) < number:
-            assert self.places.startable(self.now) == []
+        elif len(leases) < number and self.places.startable(self.now):
+            assert self.redis.exists("fq:{default:0}:wake")  # a place became free in the call: an idle worker takes it
+            self.serve_rest(1)
 
-    def serve_rest(self) -> None:
-        """A call that has removed many expired tasks of a user leaves its other tasks to the next call."""
-        for _ in range(10):
+    def serve_rest(self, calls: int = 10) -> None:
+        """A call that has removed many expired tasks of a user leaves its other tasks to the next calls."""
+        for _ in range(calls):
             for lease in self.queue.pop_batch(100, "w", now=self.now):
                 self.places.start(lease.task_id, self.now)
                 self.leases[lease.task_id] = lease

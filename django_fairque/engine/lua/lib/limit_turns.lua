@@ -107,9 +107,12 @@ local function return_to_limit(list, one, place)
   local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
   local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
   local limit = limits.load(id)
+  if limit.gone[lane .. name] then return end -- it left in this call
+  limits.returning[keys.parked(one.entry)][place] = true
   limits.count_parked(one, lane, -1)
   slot.touch(keys.limit_tags(id))
-  if calls.attempt('ZSCORE', keys.limit_users(id, lane), name) and not limit.gone[lane .. name] then return end
+  if limit.standing[lane .. name] or calls.attempt('ZSCORE', keys.limit_users(id, lane), name) then return end
+  limit.standing[lane .. name] = true
   local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(id), name) or nil) or 0
   local at = math.max(limit.vtime, tag)
   if list.is_in_turn then heap.push(users_at(list, limit, lane), at, name) end
@@ -125,10 +128,7 @@ local function unpark(list, one)
   local places = calls.attempt('ZRANGEBYSCORE', key, '-inf', can_start_all and '+inf' or '(0', 'LIMIT', 0, MOST_PARKED) or {}
   limits.returning[key] = limits.returning[key] or {}
   for _, place in ipairs(places) do
-    if not limits.returning[key][place] then
-      limits.returning[key][place] = true
-      return_to_limit(list, one, place)
-    end
+    if not limits.returning[key][place] then return_to_limit(list, one, place) end
   end
   if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end
 end

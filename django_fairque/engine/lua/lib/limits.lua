@@ -17,6 +17,7 @@ local set, add, exact = records.set, records.add, numbers.exact -- called often
 local LANES = { 'urgent', 'normal', 'bulk' }
 local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- how many stand there
 local BIT = { urgent = 1, normal = 2, bulk = 4 } -- of `listed`: the lanes for which the limit stands in `limited:{lane}`
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- how many of these priorities were admitted
 local MOST_ADMITTED = 32 -- tasks that a call admits at one limit
 limits.PREFIX = '\254' -- of the entry in `throttled`: in no UTF-8 text
 
@@ -123,7 +124,7 @@ local function read_heads(limit)
       local task = task_record.read(id) or { id = id }
       heads[#heads + 1] = task
       if task.limits then touch_places(task, limit.owner) end
-      if not task.limits or #limits.of(task) > 1 then wanted = wanted + 1 end
+      if not task.limits or #limits.of(task) > 1 or ADMITTED[task.priority] and wanted < free then wanted = wanted + 1 end
       slot.touch(task.priority == 6 and keys.critical(limit.owner.name) or keys.normal(limit.owner.name))
     end
   end
@@ -195,7 +196,6 @@ end
 
 -- Whether a task of this priority may be admitted: a critical or urgent one also beyond the places, so that it does not wait behind the
 -- others. Each start looks for a place again.
-local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' }
 local function can_admit(limit, priority)
   local free = limits.free(limit)
   return free > limit.admitted or ADMITTED[priority] and free > limit[ADMITTED[priority]] or false
@@ -367,6 +367,7 @@ local function save_limit(limit)
   if limit.waiting == 0 then -- those who still stand there have no tasks any more
     for _, lane in ipairs(LANES) do
       if limit[USERS[lane]] > 0 then
+        writes.flush() -- some may have come back in this call
         redis.call('DEL', keys.limit_users(limit.id, lane))
         set(limit, USERS[lane], 0)
       end
