@@ -9,7 +9,7 @@
 local limit_turns = {}
 
 local PAGE, MOST_PAGES = 16, 4 -- limits
-local MOST_USERS = 100 -- that a call looks at in vain
+local MOST_USERS = 40 -- that a call looks at in vain
 local MOST_RETURNING = 16 -- users or organizations in a call, each with at most `MOST_PARKED` of its places
 local MOST_PARKED = 8
 

@@ -79,7 +79,7 @@ end
 local function take_from_list(list, limit, at, size, share)
   line_up_list(list, at, size, limit == 0)
   if limit == 0 then return end
-  list.allowed = share * list.weights
+  list.allowed = list.weights > 0 and share * list.weights or math.huge -- nobody of the list stands in the ring: at limits only
   for _, ring_owner in ipairs(list.credit.ring_owners) do list.begins[ring_owner] = list_credit.first(list.credit, ring_owner) end
   turns.take(list, limit)
   list_credit.take_off(list.credit)
