@@ -245,6 +245,7 @@ SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
 LIMIT_MARK = decode_name(LIMIT_PREFIX)
+LIMIT_INDEXES = ("limited:urgent", "limited:normal", "limited:bulk")
 LIMIT_COUNTS = ("running", "waiting", "admitted", "admitted:6", "admitted:7")
 RUNNING_TASK_SUMS = ("expected", "start", "companions")
 """Sums over running tasks: their charges and the moments at which they were handed out (both in microseconds), and the number of
@@ -695,7 +696,11 @@ def check_limits(snapshot: Snapshot) -> Iterator[Violation]:
             counts[kind] += is_counted
             if kind == "admitted":
                 counts["admitted:" + decode_name(record.get(b"priority", b""))] += is_counted
-    for limit_id in snapshot.limits.keys() | real.keys():
+    indexed = {limit_id for name in ("limits", *LIMIT_INDEXES) for limit_id in snapshot.registry(name)}
+    indexed |= {
+        entry.removeprefix(LIMIT_MARK) for entry in snapshot.registry("throttled") if entry.startswith(LIMIT_MARK)
+    }
+    for limit_id in snapshot.limits.keys() | real.keys() | indexed:
         counts = {name: real.get(limit_id, Counter())[name] for name in LIMIT_COUNTS}
         counts |= {f"users:{lane}": len(snapshot.limit_users.get(f"{lane}:{limit_id}", ())) for lane in LANES}
         record = snapshot.limits.get(limit_id, {})
@@ -717,12 +722,20 @@ def _check_places(
     is_open = opens_at <= clock and not full
     awaited = LIMIT_MARK + limit_id in snapshot.registry("throttled")
     repair = ("limit", limit_id, "waiting:0")
-    for lane in LANES:
+    listed = int(number(record.get(b"listed")))
+    for lane, bit in zip(LANES, (1, 2, 4), strict=True):
         users, is_listed = counts[f"users:{lane}"], limit_id in snapshot.registry(f"limited:{lane}")
-        if (is_listed and not users) or (users and counts["waiting"] and is_open and not (is_listed or awaited)):
+        is_wrong = is_listed != bool(listed & bit)
+        if (
+            is_wrong
+            or (is_listed and not users)
+            or (users and counts["waiting"] and is_open and not (is_listed or awaited))
+        ):
             detail = f"the index of limits with a free place disagrees in lane {lane}"
             yield snapshot.violation("limits", f"limit:{limit_id}", detail, *repair)
-    if counts["waiting"] and not counts["admitted"] and opens_at > clock and not awaited:
+    if awaited != (b"held" in record) or (
+        counts["waiting"] and not counts["admitted"] and opens_at > clock and not awaited
+    ):
         yield snapshot.violation("limits", f"limit:{limit_id}", "is not looked at when it opens", *repair)
     has_queue = limit_id.startswith("s:") or record.get(b"queue") == b"1"
     tokens = burst - math.ceil(max(0, number(record.get(b"tat")) - clock) / gap) if gap else math.inf

@@ -105,8 +105,8 @@ REPAIRS_PER_CALL = 100
 REPAIR_ORDER = (
     ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers", "result"),
     ("edge",),
-    ("limited",),
     ("limit",),
+    ("limited",),
     ("user", "stat"),
     ("place", "member"),
     ("group",),

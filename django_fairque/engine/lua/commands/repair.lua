@@ -256,7 +256,9 @@ function fix.limit(id, detail)
   for _, lane in ipairs({ 'urgent', 'normal', 'bulk' }) do redis.call('ZREM', K['limited:' .. lane], id) end
   redis.call('ZREM', K.throttled, limits.PREFIX .. id)
   redis.call('ZREM', K.limits, id)
-  limit.listed, limit.held, limit.was_shown = 0, nil, nil
+  limit.was_shown = nil
+  records.set(limit, 'listed', 0)
+  records.set(limit, 'held', nil)
   limits.reconsider(id, users.load)
   records.add(limit, field, tonumber(difference))
   return 1

@@ -386,12 +386,12 @@ local function save_limit(limit)
   local is_used = limit.running + limit.waiting + limit.admitted > 0 or limit.closed
   local used_until = limit.gap and limit.tat > clock.now and limit.tat
   if is_used or used_until then
-    local was_idle = limit.idle
+    local was_idle, time_left = limit.idle, exact(math.ceil(((used_until or 0) - clock.now) / 1000) + 1000)
     if is_used and was_idle then set(limit, 'idle', nil) elseif not is_used then set(limit, 'idle', 1) end
     local values, unset = records.changes(limit)
     if #values > 0 then redis.call('HSET', limit.key, unpack(values)) end
     if #unset > 0 then redis.call('HDEL', limit.key, unpack(unset)) end
-    if not is_used then redis.call('PEXPIRE', limit.key, exact(math.ceil((used_until - clock.now) / 1000) + 1000)) elseif was_idle then redis.call('PERSIST', limit.key) end
+    if not is_used then redis.call('PEXPIRE', limit.key, time_left) elseif was_idle then redis.call('PERSIST', limit.key) end
   else
     if not limit.is_new then redis.call('DEL', limit.key, keys.limit_tags(limit.id)) end
     by_id[limit.id] = nil -- who needs it again reads it again
