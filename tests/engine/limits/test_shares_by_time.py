@@ -1,7 +1,7 @@
 """A limit is busy while tasks wait for it, and its users share it, with tasks that take 0.5 to 1.5 s.
 
-The worlds are those in which two simpler rules fail: places that are promised to a user before its turn lie idle, and users that are looked
-at in their turns of the ring only never get a place if they have other tasks too.
+The worlds are those in which two simpler rules fail. If a place is promised to a user before its turn, it is idle meanwhile. If users are
+examined only in their turns of the ring, those that have other tasks too never get a place.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def serve(
     seconds: float,
     pause: tuple[float, list[str]] = (1e9, []),
 ) -> Served:
-    """Serve users, each with a number of tasks of one limit and of other tasks, for some simulated seconds. ``pause``: when which of them
-    are paused.
+    """Serve users, each with a number of tasks of one limit and of other tasks, for some simulated seconds.
+
+    ``pause``: the second after which these users are paused.
     """
     chance, queue, served = random.Random(1), FairQueue(redis, config=QueueConfig(lease_seconds=1e6)), Served()
     limit = TaskLimit("k", cap)
