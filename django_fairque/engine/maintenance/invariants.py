@@ -701,11 +701,11 @@ def check_limits(snapshot: Snapshot) -> Iterator[Violation]:
         entry.removeprefix(LIMIT_MARK) for entry in snapshot.registry("throttled") if entry.startswith(LIMIT_MARK)
     }
     for limit_id in snapshot.limits.keys() | real.keys() | indexed:
-        counts = {name: real.get(limit_id, Counter())[name] for name in LIMIT_COUNTS}
-        counts |= {f"users:{lane}": len(snapshot.limit_users.get(f"{lane}:{limit_id}", ())) for lane in LANES}
+        places = {name: real.get(limit_id, Counter())[name] for name in LIMIT_COUNTS}
+        places |= {f"users:{lane}": len(snapshot.limit_users.get(f"{lane}:{limit_id}", ())) for lane in LANES}
         record = snapshot.limits.get(limit_id, {})
-        yield from _wrong_counts(snapshot, "limits", "limit", limit_id, record, counts)
-        yield from _check_places(snapshot, limit_id, record, counts)
+        yield from _wrong_counts(snapshot, "limits", "limit", limit_id, record, places)
+        yield from _check_places(snapshot, limit_id, record, places)
     yield from _check_limit_queues(snapshot, queues)
     parked = sum(map(len, snapshot.parked.values()))
     limited = sum(counts["waiting"] for counts in real.values())

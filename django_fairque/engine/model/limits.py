@@ -123,6 +123,6 @@ def decode_limits(form: bytes) -> tuple[TaskLimit, ...]:
     found = []
     for key, at_once, gap, burst, flags in zip(*[iter(parts)] * 5, strict=True):
         at_limit = next((name for name, flag in _AT_LIMIT_FLAGS.items() if flag and flag in flags), "wait")
-        rate = (int(gap), int(burst)) if gap else (None, 1)
-        found.append(TaskLimit(key.decode(), int(at_once) if at_once else None, *rate, _OF_USER in flags, at_limit))
+        numbers = int(at_once) if at_once else None, int(gap) if gap else None, int(burst or 1)
+        found.append(TaskLimit(key.decode(), *numbers, _OF_USER in flags, at_limit))
     return tuple(found)

@@ -227,7 +227,7 @@ def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     results = queue.push_batch  # one of two in a batch
     with pytest.raises(AtLimitError) as refused:
         results([task("b", limits=[TaskLimit("other", 1, at_limit="skip")]) for _ in range(2)], now=NOW)
-    assert [result.status for result in refused.value.results] == ["accepted", "at_limit"]
+    assert [getattr(result, "status", "") for result in refused.value.results] == ["accepted", "at_limit"]
 
 
 def test_a_graph_with_a_task_that_must_not_wait_is_refused_as_a_whole(queue: FairQueue) -> None:

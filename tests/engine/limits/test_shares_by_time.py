@@ -52,7 +52,8 @@ def serve(
     limited_ids = {one.task_id for one in tasks if one.limits}
     left = Counter({user: limited for user, (limited, _) in users.items()})
     running: list[tuple[float, int, Lease]] = []
-    now, number, at_limit, area, last = NOW, 0, 0, 0.0, NOW
+    now, last, area = NOW, NOW, 0.0
+    number = at_limit = 0
     ended: list[Lease] = []
     while now < NOW + seconds:
         if now >= NOW + pause[0]:
@@ -64,7 +65,8 @@ def serve(
             [Outcome.finish(lease) for lease in ended], fetch=SLOTS - len(running), worker="w", now=now
         )
         for lease in settled.leases:
-            length, number = chance.uniform(0.5, 1.5), number + 1
+            length = chance.uniform(0.5, 1.5)
+            number += 1
             heapq.heappush(running, (now + length, number, lease))
             served.seconds[lease.user_id] += length
             if lease.task_id in limited_ids:

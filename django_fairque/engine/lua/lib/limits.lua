@@ -68,8 +68,8 @@ end
 
 -- From when the limit has a place, or one more than it has admitted tasks, as far as the time decides.
 local function opens_at(limit)
-  local at, admitted = limit.closed or 0, limit.has_queue and 0 or limit.admitted
-  return limit.gap and admitted < limit.burst and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
+  local at, admitted = limit.closed or 0, limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
+  return limit.gap and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
 end
 
 local function set_values(limit, at_once, gap, burst)
