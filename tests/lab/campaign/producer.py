@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import django
 
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, ServerRefusedError
+from django_fairque.engine.model.lanes import LANES
+from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
 from tests.lab.campaign.journal import Journal, intent
 
@@ -92,7 +94,10 @@ class Producer:
         chance = self._chance
         text = "".join(chance.choices('abcdef \n{}"\\é\u2028', k=chance.randint(0, 60)))
         payload = {"args": [seconds or chance.uniform(0, SHORT), text], "kwargs": {}}
-        return Task.create(chance.choice(USERS), chance.randint(1, 6), payload, name=name, max_retries=5, **options)
+        lane = chance.choice(LANES)
+        priority = chance.randint(1, 6) if lane == "normal" else Priority.NORMAL
+        options.update(name=name, lane=lane, max_retries=5)
+        return Task.create(chance.choice(USERS), priority, payload, **options)
 
     def _call(self, tasks: Sequence[Task], *, is_graph: bool = False) -> int:
         ids = [t.task_id for t in tasks]
