@@ -122,7 +122,7 @@ def decode_limits(form: bytes) -> tuple[TaskLimit, ...]:
     parts = unpack(form)
     found = []
     for key, at_once, gap, burst, flags in zip(*[iter(parts)] * 5, strict=True):
-        at_limit = next((name for name, flag in _AT_LIMIT_FLAGS.items() if flag and flag in flags), "wait")
+        at_limit: AtLimit = next((name for name, flag in _AT_LIMIT_FLAGS.items() if flag and flag in flags), "wait")
         numbers = int(at_once) if at_once else None, int(gap) if gap else None, int(burst or 1)
         found.append(TaskLimit(key.decode(), *numbers, _OF_USER in flags, at_limit))
     return tuple(found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -161,7 +163,7 @@ class World:
         self.now += self.random.choice([0.25, 1.0, 5.0])
 
 
-def yield_one(call):  # type: ignore[no-untyped-def]
+def yield_one(call: Any) -> Generator[Any, Any, Any]:
     return (yield call)
 
 

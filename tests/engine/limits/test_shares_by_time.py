@@ -26,10 +26,9 @@ SLOTS = 16
 
 @dataclass
 class Served:
-    """The starts and the worker time at the limit by user, the worker time of each user, and how busy the limit was."""
+    """The starts at the limit by user, and how busy the limit was."""
 
     starts: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
     busy: float = 0.0
 
 
@@ -53,7 +52,7 @@ def serve(
     left = Counter({user: limited for user, (limited, _) in users.items()})
     running: list[tuple[float, int, Lease]] = []
     now, last, area = NOW, NOW, 0.0
-    number = at_limit = 0
+    number, at_limit = 0, 0
     ended: list[Lease] = []
     while now < NOW + seconds:
         if now >= NOW + pause[0]:
@@ -65,10 +64,8 @@ def serve(
             [Outcome.finish(lease) for lease in ended], fetch=SLOTS - len(running), worker="w", now=now
         )
         for lease in settled.leases:
-            length = chance.uniform(0.5, 1.5)
             number += 1
-            heapq.heappush(running, (now + length, number, lease))
-            served.seconds[lease.user_id] += length
+            heapq.heappush(running, (now + chance.uniform(0.5, 1.5), number, lease))
             if lease.task_id in limited_ids:
                 served.starts[lease.user_id] += 1
                 left[lease.user_id] -= 1
