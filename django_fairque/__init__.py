@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .conf import get_queue as get_queue
     from .engine.dead_letters.letters import DLQEntry as DLQEntry
     from .engine.dependencies.dependencies import DependencyView as DependencyView
+    from .engine.model.errors import AtLimitError as AtLimitError
     from .engine.model.errors import BacklogFullError as BacklogFullError
     from .engine.model.errors import ConfigurationError as ConfigurationError
     from .engine.model.errors import DataFormatError as DataFormatError
@@ -93,7 +94,7 @@ else:
         "engine.dependencies.dependencies": "DependencyView",
         "engine.maintenance.invariants": "Violation",
         "engine.model.errors": (
-            "BacklogFullError ConfigurationError DataFormatError DependencyCycleError FairQueueError LuaScriptError "
+            "AtLimitError BacklogFullError ConfigurationError DataFormatError DependencyCycleError FairQueueError LuaScriptError "
             "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "
             "ServerRefusedError ShardsAwayError StaleLeaseError TaskIdConflictError TaskNotFoundError "
             "TaskSerializationError TaskValidationError UnsignedTaskError UnsupportedServerError UntrustedServerError"

@@ -252,11 +252,12 @@ class _Relay:
         self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]
     ) -> None:
         answered = list(zip(rows, tasks, results, strict=True))
-        taken = [answer for answer in answered if answer[2].is_known]
+        # A task that a limit refuses (``at_limit="skip"``) would be refused again only until another one has done its work.
+        taken = [answer for answer in answered if answer[2].is_known or answer[2].status == "at_limit"]
         if taken:
             self._remove(queue, *map(list, zip(*taken, strict=True)))
         for row, task, result in answered:
-            if not result.is_known and self._may_go(row):
+            if not (result.is_known or result.status == "at_limit") and self._may_go(row):
                 full = BacklogFullError(f"the backlog of user {task.user_id!r} is full", refused=[])
                 self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)
 

@@ -34,8 +34,9 @@ from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
+from django_fairque.engine.model.limits import parse_rate
 from django_fairque.engine.model.pauses import Pause
-from django_fairque.engine.model.plans import MAX_LIMIT_VALUES, parse_rate
+from django_fairque.engine.model.plans import MAX_LIMIT_VALUES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage

@@ -79,6 +79,8 @@ class Sizes:
     scheduled: int
     deferred: int
     running: int
+    limited: int = 0
+    """Tasks that wait for a place at a limit."""
 
     @property
     def ready(self) -> int:
@@ -88,7 +90,7 @@ class Sizes:
     @property
     def total(self) -> int:
         """Tasks that have not ended."""
-        return self.ready + self.scheduled + self.deferred + self.running
+        return self.ready + self.limited + self.scheduled + self.deferred + self.running
 
 
 SIGNING_KEYS_FIELD = "signing_keys"
@@ -260,6 +262,7 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
         scheduled=whole("sched"),
         deferred=whole("deferred"),
         running=whole("run"),
+        limited=whole("limited"),
     )
 
 

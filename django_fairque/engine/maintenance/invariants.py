@@ -18,11 +18,12 @@ from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskSerializationError
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
 from django_fairque.engine.model.ids import split_names
-from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, class_of, read_lane
+from django_fairque.engine.model.lanes import CLASS_NAMES, LANES, Lane, class_of, read_lane
+from django_fairque.engine.model.limits import decode_limits, limit_id_of
 from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
+from django_fairque.engine.scripting.commands import LIMIT_PREFIX, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, scan_keys, slices
 
 if TYPE_CHECKING:
@@ -74,6 +75,14 @@ class Snapshot:
     runs: dict[str, set[str]] = field(default_factory=dict)
     results: dict[str, dict[str, float]] = field(default_factory=dict)
     """The tasks of each user whose results count against the user's limit."""
+    limits: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
+    """The records of limits by key, by id."""
+    limit_users: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The users who stand at a limit, by lane and id of the limit, with a colon between them."""
+    limit_queues: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The waiting tasks of a user at a limit, by the rest of the key: the length of the user, the user, the limit's id."""
+    parked: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The places at limits of users who can't start now, by the user or organization that is the reason."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -87,6 +96,10 @@ class Snapshot:
     def stats(self) -> Mapping[bytes, bytes]:
         """The shard's counters."""
         return self.counters.get("stats", {})
+
+    def waits_at(self, task_id: str) -> str:
+        """Return the id of the limit at which a queued task waits; empty for none."""
+        return decode_name(self.tasks[task_id].get(b"waits_at", b""))
 
     def get_organization(self, user: str) -> str | None:
         organization = self.users.get(user, {}).get(b"group")
@@ -145,17 +158,22 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
-_REGISTRIES = ("ring", "urgent", "bulk", "throttled", "due", "users", "groups", "grouped", "resolving")
+_REGISTRIES = split_names("""
+    ring urgent bulk throttled due users groups grouped resolving limited:urgent limited:normal limited:bulk limits parked
+""")
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs"), "hash"),
+    **dict.fromkeys(
+        ("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"
+    ),
     **dict.fromkeys(
         ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
     ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
     **dict.fromkeys(("schedules:workers", "results", "xcoms"), "zset"),
+    **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
@@ -196,6 +214,10 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         "remote": ("hash", snapshot.remotes),
         "payload": ("head", snapshot.heads),
         "results": ("zset", snapshot.results),
+        "limit": ("hash", snapshot.limits),
+        "limit_users": ("zset", snapshot.limit_users),
+        "limit_queue": ("zset", snapshot.limit_queues),
+        "parked": ("zset", snapshot.parked),
     }
     if kind in places:
         return (*places[kind], rest)
@@ -224,6 +246,9 @@ WRONG_TYPE_INVARIANT = "type"
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
+LIMIT_MARK = decode_name(LIMIT_PREFIX)
+LIMIT_INDEXES = ("limited:urgent", "limited:normal", "limited:bulk")
+LIMIT_COUNTS = ("running", "waiting", "admitted", "admitted:6", "admitted:7")
 RUNNING_TASK_SUMS = ("expected", "start", "companions")
 """Sums over running tasks: their charges and the moments at which they were handed out (both in microseconds), and the number of
 companions: tasks that a batch started together with another task.
@@ -271,6 +296,7 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _organizations(snapshot, sums, len((startable - in_ring) & snapshot.users.keys()))
     yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, startable, sums)
+    yield from check_limits(snapshot)
     for check in (_check_held_users, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
 
@@ -331,7 +357,9 @@ def _describe_damage(task_id: str, record: Mapping[bytes, bytes]) -> str | None:
 def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
     places = Counter((task_id, user) for user, ids in snapshot.critical.items() for task_id in ids)
     places.update((task_id, user) for user, members in snapshot.normal.items() for task_id in members)
-    queued = snapshot.find_tasks("queued", "user")
+    queued = {
+        (task_id, user) for task_id, user in snapshot.find_tasks("queued", "user") if not snapshot.waits_at(task_id)
+    }
     for task_id, user in queued - places.keys():
         detail = f"queued, but not in a queue of user {user!r}"
         yield snapshot.violation("queued once", f"task:{task_id}", detail, "task", task_id, "")
@@ -394,7 +422,8 @@ def _collect_waiting_tasks(snapshot: Snapshot) -> Waiting:
         state, user = decode_name(record.get(b"state", b"")), decode_name(record.get(b"user", b""))
         field_name = {"scheduled": "sched", "deferred": "deferred", "started": "run"}.get(state)
         if state == "queued":
-            field_name = "ready:" + decode_name(record.get(b"priority", b""))
+            is_limited = bool(record.get(b"waits_at"))
+            field_name = "limited" if is_limited else "ready:" + decode_name(record.get(b"priority", b""))
         if state == "failed" or b"result_size" in record:
             counter = waiting.setdefault(user, Counter())
             counter["dead"] += state == "failed"
@@ -415,7 +444,7 @@ def _collect_waiting_tasks(snapshot: Snapshot) -> Waiting:
 
 def _users(snapshot: Snapshot, waiting: Waiting) -> Iterator[Violation]:
     priorities = (f"ready:{number}" for number in CLASS_NAMES)
-    counted = ("sched", "deferred", "run", "bytes", "dead", "result_bytes", *RUNNING_TASK_SUMS, *priorities)
+    counted = ("sched", "deferred", "limited", "run", "bytes", "dead", "result_bytes", *RUNNING_TASK_SUMS, *priorities)
     for user in snapshot.users.keys() | waiting.keys():
         record, has = snapshot.users.get(user, {}), waiting.get(user, Counter())
         key, repair = f"user:{user}", ("place", user, "")
@@ -615,6 +644,8 @@ def _check_held_users(snapshot: Snapshot) -> Iterator[Violation]:
     """
     clock = number(snapshot.stats.get(b"clock"))
     for entry, until in snapshot.registry("throttled").items():
+        if entry.startswith(LIMIT_MARK):
+            continue
         name = entry.removeprefix(ORGANIZATION_MARK)
         kind, fix, records = "user", "place", snapshot.users
         if entry != name:
@@ -644,6 +675,101 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
     names = ["running", "running:urgent", "running:bulk", *(f"depth:{number}" for number in CLASS_NAMES)]
     names += [*(f"lying:{kind.value}" for kind in FailureType)]
     yield from _wrong_stats(snapshot, {name: real[name] for name in names}, "stat", "there are")
+
+
+def check_limits(snapshot: Snapshot) -> Iterator[Violation]:
+    """Check the counts and places of limits by key, and that no place stays free while a task waits for it."""
+    real: dict[str, Counter[str]] = {}
+    queues: dict[tuple[str, str], set[str]] = {}
+    for task_id, record in snapshot.tasks.items():
+        state, user = record.get(b"state"), decode_name(record.get(b"user", b""))
+        if state not in (b"queued", b"started") or b"limits" not in record:
+            continue
+        waits_at = snapshot.waits_at(task_id) if state == b"queued" else ""
+        if waits_at:
+            real.setdefault(waits_at, Counter())["waiting"] += 1
+            queues.setdefault((user, waits_at), set()).add(task_id)
+        for limit in decode_limits(record[b"limits"]):
+            limit_id = limit_id_of(limit.key, user if limit.is_of_user else None)
+            has_queue = not limit.is_of_user or snapshot.limits.get(limit_id, {}).get(b"queue") == b"1"
+            kind = "running" if state == b"started" else "admitted"
+            is_counted = record.get(b"companion") != b"1" if state == b"started" else not (waits_at or has_queue)
+            counts = real.setdefault(limit_id, Counter())
+            counts[kind] += is_counted
+            if kind == "admitted":
+                counts["admitted:" + decode_name(record.get(b"priority", b""))] += is_counted
+    indexed = {limit_id for name in ("limits", *LIMIT_INDEXES) for limit_id in snapshot.registry(name)}
+    indexed |= {
+        entry.removeprefix(LIMIT_MARK) for entry in snapshot.registry("throttled") if entry.startswith(LIMIT_MARK)
+    }
+    for limit_id in snapshot.limits.keys() | real.keys() | indexed:
+        places = {name: real.get(limit_id, Counter())[name] for name in LIMIT_COUNTS}
+        places |= {f"users:{lane}": len(snapshot.limit_users.get(f"{lane}:{limit_id}", ())) for lane in LANES}
+        record = snapshot.limits.get(limit_id, {})
+        yield from _wrong_counts(snapshot, "limits", "limit", limit_id, record, places)
+        yield from _check_places(snapshot, limit_id, record, places)
+    yield from _check_limit_queues(snapshot, queues)
+    parked = sum(map(len, snapshot.parked.values()))
+    limited = sum(counts["waiting"] for counts in real.values())
+    yield from _wrong_stats(snapshot, {"limited": limited, "parked": parked}, "stat", "there are")
+
+
+def _check_places(
+    snapshot: Snapshot, limit_id: str, record: Mapping[bytes, bytes], counts: Mapping[str, int]
+) -> Iterator[Violation]:
+    clock = number(snapshot.stats.get(b"clock"))
+    gap, burst = number(record.get(b"gap")), number(record.get(b"burst"), 1.0)
+    opens_at = max(number(record.get(b"closed")), number(record.get(b"tat")) - gap * (burst - 1) if gap else 0)
+    full = b"at_once" in record and counts["running"] >= number(record[b"at_once"])
+    is_open = opens_at <= clock and not full
+    awaited = LIMIT_MARK + limit_id in snapshot.registry("throttled")
+    repair = ("limit", limit_id, "waiting:0")
+    listed = int(number(record.get(b"listed")))
+    for lane, bit in zip(LANES, (1, 2, 4), strict=True):
+        users, is_listed = counts[f"users:{lane}"], limit_id in snapshot.registry(f"limited:{lane}")
+        is_wrong = is_listed != bool(listed & bit)
+        if (
+            is_wrong
+            or (is_listed and not users)
+            or (users and counts["waiting"] and is_open and not (is_listed or awaited))
+        ):
+            detail = f"the index of limits with a free place disagrees in lane {lane}"
+            yield snapshot.violation("limits", f"limit:{limit_id}", detail, *repair)
+    if awaited != (b"held" in record) or (
+        counts["waiting"] and not counts["admitted"] and opens_at > clock and not awaited
+    ):
+        yield snapshot.violation("limits", f"limit:{limit_id}", "is not looked at when it opens", *repair)
+    has_queue = limit_id.startswith("s:") or record.get(b"queue") == b"1"
+    tokens = burst - math.ceil(max(0, number(record.get(b"tat")) - clock) / gap) if gap else math.inf
+    free = min(tokens, number(record.get(b"at_once"), math.inf) - counts["running"])
+    if counts["waiting"] and not has_queue and is_open and free > counts["admitted"] and not awaited:
+        yield snapshot.violation("limits", f"limit:{limit_id}", "has a free place, and tasks wait for it", *repair)
+    if (counts["waiting"] > 0 or b"closed" in record) != (limit_id in snapshot.registry("limits")):
+        yield snapshot.violation(
+            "limits", f"limit:{limit_id}", "its record and the registry of limits disagree", *repair
+        )
+
+
+def _check_limit_queues(snapshot: Snapshot, queues: Mapping[tuple[str, str], set[str]]) -> Iterator[Violation]:
+    """Check that a waiting task is in the queue of its limit, and that its user stands there, or will."""
+    found = {}
+    for name, members in snapshot.limit_queues.items():
+        size, _, rest = name.partition(":")
+        raw = encode_name(rest)
+        found[decode_name(raw[: int(size)]), decode_name(raw[int(size) + 1 :])] = set(members)
+    parked = {decode_name(encode_name(member)) for members in snapshot.parked.values() for member in members}
+    for user, limit_id in found.keys() | queues.keys():
+        for task_id in found.get((user, limit_id), set()) ^ queues.get((user, limit_id), set()):
+            detail = f"{task_id!r} of user {user!r} is not both waiting at the limit and in its queue"
+            yield snapshot.violation("limits", f"limit:{limit_id}", detail, "limited", limit_id, task_id)
+        if limit_id.startswith("u:") and snapshot.limits.get(limit_id, {}).get(b"queue") != b"1":
+            continue
+        for task_id in queues.get((user, limit_id), ()):
+            lane = read_lane(snapshot.tasks[task_id].get(b"priority", b"3"))
+            place = f"{lane}:{len(encode_name(limit_id))}:{limit_id}{user}"
+            if user not in snapshot.limit_users.get(f"{lane}:{limit_id}", {}) and place not in parked:
+                detail = f"user {user!r} has a waiting task of lane {lane} and does not stand at the limit"
+                yield snapshot.violation("limits", f"limit:{limit_id}", detail, "limited", limit_id, task_id)
 
 
 def _dependencies(snapshot: Snapshot) -> Iterator[Violation]:

@@ -105,6 +105,8 @@ REPAIRS_PER_CALL = 100
 REPAIR_ORDER = (
     ("task", "index", "queue", "lease", "run", "key", "mirror", "watchers", "result"),
     ("edge",),
+    ("limit",),
+    ("limited",),
     ("user", "stat"),
     ("place", "member"),
     ("group",),
@@ -112,7 +114,7 @@ REPAIR_ORDER = (
     ("sum",),
 )
 """Kinds of fixes in the order in which they are made, because each check needs the data before it: tasks, dependencies between
-them, counters, the rings of users, and then counters and rings of organizations.
+them, limits, counters, the rings of users, and then counters and rings of organizations.
 """
 FIX_NOT_NEEDED, FIXED, NOT_FIXABLE = b"012"
 

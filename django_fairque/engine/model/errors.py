@@ -86,6 +86,10 @@ class BacklogFullError(PushRefusedError):
     """A user's backlog limit refused one or more tasks."""
 
 
+class AtLimitError(PushRefusedError):
+    """A limit with ``at_limit="skip"`` has no place for one or more tasks."""
+
+
 class TaskIdConflictError(PushRefusedError, ValueError):
     """The chosen id of one or more tasks belongs to a task of another user, which was left as it is. A `ValueError` as well."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,22 +11,9 @@ from typing import Any
 
 from django_fairque.engine.model.durations import is_integer, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
+from django_fairque.engine.model.limits import gap_of, parse_rate
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 MAX_LIMIT_VALUES = {"max_running": 10**6, "max_backlog": 10**9, "max_backlog_bytes": 10**15, "burst": 10**6}
-
-
-def parse_rate(rate: str | None) -> tuple[int, int] | None:
-    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
-    if rate is None:
-        return None
-    match = _RATE.match(rate) if isinstance(rate, str) else None
-    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
-        raise TaskValidationError(
-            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
-        )
-    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
 
 
 def check_weight(weight: object) -> str:
@@ -53,8 +39,7 @@ def rate_fields(rate: str | None, burst: int) -> dict[str, object]:
     if parsed is None:
         return {"rate": "", "gap": "", "burst": ""}
     tasks, period = parsed
-    gap = -(-period * 1_000_000 // tasks)  # rounded up: no window has more than the rate and the burst
-    return {"rate": tasks, "gap": gap, "burst": burst}
+    return {"rate": tasks, "gap": gap_of(tasks, period), "burst": burst}
 
 
 def plan_text(name: str, fields: Mapping[str, object]) -> str:

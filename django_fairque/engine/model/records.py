@@ -55,11 +55,11 @@ class FailureType(str, Enum):
     """The task can't run, or its worker processes died too often while they ran it."""
 
 
-REFUSED_STATUSES = ("backlog_full", "id_conflict")
+REFUSED_STATUSES = ("backlog_full", "id_conflict", "at_limit")
 
 
 class PushResult(NamedTuple):
-    """The result of pushing one task: ``status`` is "accepted", "duplicate", "backlog_full" or "id_conflict".
+    """The result of pushing one task: ``status`` is "accepted", "duplicate", "backlog_full", "id_conflict" or "at_limit".
 
     ``task_id`` is the id under which the queue has the work: for a duplicate, the id of the existing task.
     """
@@ -92,6 +92,13 @@ def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefuse
         return errors.TaskIdConflictError(
             f"{len(conflicts)} of {len(results)} tasks were refused because of chosen ids that belong to tasks of other "
             f"users (queue {queue!r}): {names}; choose ids that no two users share, for example with the user in them",
+            refused=refused,
+            results=results,
+        )
+    if any(result.status == "at_limit" for result in results):
+        return errors.AtLimitError(
+            f"{len(refused)} of {len(results)} tasks were refused because a limit with at_limit='skip' has no place for them "
+            f"(queue {queue!r}): {', '.join(map(repr, refused[:3]))}; an earlier task of the key has not ended",
             refused=refused,
             results=results,
         )

@@ -36,6 +36,7 @@ from django_fairque.engine.model.lanes import (
     read_lane,
     read_priority,
 )
+from django_fairque.engine.model.limits import TaskLimit, check_limits, decode_limits, divide_limits, encode_limits
 from django_fairque.engine.model.payload import pack, unpack
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
@@ -156,6 +157,7 @@ PRIORITY = Kind(int, read_priority)
 OPTIONAL_PRIORITY = Kind(int, lambda text: Priority(int(text)) if text else None)
 STATE = Kind(lambda state: state.value, lambda text: TaskState(text.decode()))
 IDS = Kind(pack, lambda text: tuple(task_id.decode() for task_id in unpack(text)))
+LIMITS = Kind(encode_limits, decode_limits)
 RESULT = Kind(
     lambda value: json_payload.dumps(value, what="result"),
     lambda text: json_payload.loads(text, what="result") if text else None,
@@ -180,6 +182,7 @@ class CreateOptions(TypedDict, total=False):
     unique_for: float | timedelta | None
     debounce: float | timedelta | None
     debounce_max_wait: float | timedelta | None
+    limits: Iterable[TaskLimit]
     depends_on: Iterable[str]
     on_dependency_failure: DependencyFailurePolicy
     run_id: str
@@ -261,6 +264,10 @@ class Task(BaseModel):
     """The number of times that the task was handed out without an outcome."""
     given_back: Annotated[int, Stored("returned", COUNT)] = 0
     """The number of times that the task was given back after it had begun."""
+    limits: Annotated[tuple[TaskLimit, ...], Stored("limits", LIMITS, check_limits)] = ()
+    """The limits by key that the task must respect, at most 4."""
+    waits_at: Annotated[str, Stored("waits_at")] = ""
+    """The limit at which the task waits for a place, as the server names it; empty if it waits for its turn only."""
     depends_on: Annotated[tuple[str, ...], Stored("parents", IDS, _check_dependencies)] = ()
     """The ids of the tasks on which the task depends."""
     on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"
@@ -320,6 +327,7 @@ class Task(BaseModel):
           starts the wait again; none by default.
         - ``debounce_max_wait``: the time after the first push at which the wait ends at the latest; ten times
           ``debounce`` by default.
+        - ``limits``: `TaskLimit` objects, at most 4; none by default. The task starts only if each has a place for it.
         - ``depends_on``: ids of tasks that must have finished before, at most 5,000. The tasks are known to the queue, or
           pushed in the same call; none by default.
         - ``on_dependency_failure``: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
@@ -600,13 +608,15 @@ class PushTemplate(NamedTuple):
     """The task's own limit of starts without an outcome; 0 for almost every task, and then not sent."""
     lane: str
     """The lane, which is sent as a class next to the priorities."""
+    limits: tuple[TaskLimit, ...]
+    """The limits by key; none for most tasks, and then not sent."""
     is_chosen: bool
     """Whether the caller chose the task's id."""
 
     @classmethod
     def unpack(cls, packed: bytes) -> PushTemplate:
         """Return the template in the bytes ``packed``. Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
-        found: dict[str, Any] = {"delay": None, "expires": None, "retry_count": 0, "max_deliveries": 0}
+        found: dict[str, Any] = {"delay": None, "expires": None, "retry_count": 0, "max_deliveries": 0, "limits": ()}
         for name, form in zip(TEMPLATE_ORDER, unpack(packed), strict=False):
             if form.startswith(COUNTED) and name in SPAN_OF:
                 found[name], found[SPAN_OF[name]] = None, TIME.read(form[len(COUNTED) :])
@@ -621,6 +631,12 @@ class PushTemplate(NamedTuple):
         if self.lane != "normal" or (lane := lanes.lane_of(self.priority)) == "normal":
             return self
         return self._replace(lane=lane)
+
+    def on_shard(self, shard: int, shards: int) -> PushTemplate:
+        """Return the template for a shard of a queue with this number of shards."""
+        if not self.limits or shards == 1:
+            return self
+        return self._replace(limits=divide_limits(self.limits, shard, shards))
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def pack(self) -> bytes:
@@ -642,7 +658,7 @@ class PushTemplate(NamedTuple):
 
 TEMPLATE_ORDER = (
     *("name", "priority", "is_chosen", "execute_after", "expires_at", "max_retries", "timeout", "sla", "unique_key"),
-    *("unique_for", "debounce", "debounce_max_wait", "retry_count", "max_deliveries"),
+    *("unique_for", "debounce", "debounce_max_wait", "retry_count", "max_deliveries", "limits"),
 )
 """The values of a template in the order of ``push.lua``. The length of time of `SPAN_OF` takes the position of its moment."""
 ALWAYS_IN_TEMPLATE = TEMPLATE_ORDER.index("retry_count")

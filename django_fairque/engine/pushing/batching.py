@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model import errors
+from django_fairque.engine.model.limits import describe_skipping
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -89,6 +90,13 @@ def raise_graph_refusal(commands: Commands, tasks: Sequence[Task], reply: Sequen
     if kind == b"size":
         raise errors.TaskValidationError(
             f"task {details[0]!r} has too many tasks behind it to look for a cycle (10,000); use a new id for it"
+        )
+    if kind == b"limited":
+        task = tasks[int(details[0]) - 1]
+        raise errors.AtLimitError(
+            f"a limit of task {task.task_id!r} has no place ({describe_skipping(task.limits)}; queue {commands.name!r}), so none "
+            f"of the {len(tasks)} tasks of this graph was accepted",
+            refused=[one.task_id for one in tasks],
         )
     if kind == b"conflict":
         raise id_conflict_error(commands.name, tasks[int(details[0]) - 1].task_id, tasks)

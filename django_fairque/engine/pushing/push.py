@@ -48,6 +48,9 @@ class Graph:
 
 NO_GRAPH = Graph()
 
+STATUSES: Mapping[type, str] = {errors.TaskIdConflictError: "id_conflict", errors.AtLimitError: "at_limit"}
+"""The status of the tasks of a graph that was refused with this error."""
+
 TASKS_SORTED_BY_USER = 2000
 """The number of tasks that are sorted by user at a time: about 50 ms of pushing."""
 DELIVERY_RECORD_SECONDS = 30 * 86_400.0
@@ -101,8 +104,7 @@ def _push_part(
             for task in tasks:
                 alone += yield from _push_part(shards, part, [task], now)
             return alone
-        status = "id_conflict" if isinstance(error, errors.TaskIdConflictError) else "backlog_full"
-        return [PushResult(task.task_id, status) for task in tasks]
+        return [PushResult(task.task_id, STATUSES.get(type(error), "backlog_full")) for task in tasks]
 
 
 def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:
@@ -366,7 +368,7 @@ def push_results(
     if len(reply) == 2 and not reply[1].strip(b"1"):
         return [PushResult(task.task_id, "accepted") for task in tasks]
     others = {int(reply[i]): reply[i + 1].decode() for i in range(2, len(reply), 2)}
-    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict"}
+    words = {0x31: "accepted", 0x32: "duplicate", 0x33: "backlog_full", 0x34: "id_conflict", 0x35: "at_limit"}
     return [
         PushResult(others.get(index, task.task_id), words[code])
         for index, (task, code) in enumerate(zip(tasks, reply[1], strict=True), 1)
@@ -429,7 +431,8 @@ def push_args(
     is_kept = bool(graph.parts)
     for template in forms:
         is_kept = is_kept or template.is_chosen or bool(template.unique_key)
-        args.append(template.in_lane(commands.config.lanes).pack())
+        there = template.in_lane(commands.config.lanes).on_shard(commands.keys.shard, commands.config.shards)
+        args.append(there.pack())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)
     is_part = graph.mode == 2  # the script that accepts the graph adds its time as the last argument

@@ -26,7 +26,8 @@ READ_COMMANDS = split_names("""
     zscore
 """)
 WRITE_COMMANDS = split_names("""
-    del hdel hincrby hset hsetnx lpop linsert lpush lrem ltrim mset pexpire rpush sadd set setnx srem zadd zrem
+    del hdel hincrby hset hsetnx lpop linsert lpush lrem ltrim mset persist pexpire rpush sadd set setnx srem zadd zrem
+    zremrangebyscore
 """)
 CONFIRM_COMMANDS = ("wait", "waitaof")
 """Commands that wait until replicas, or the disk, have a write."""
@@ -40,6 +41,7 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 
 PRODUCER_KEYS = split_names("""
     stats stats:* ring ring:* urgent urgent:* bulk bulk:* groups grouped group:* wake wake:* users user:* throttled due
+    limit:* limit_users:* limit_tags:* limit_queue:* limited:* limits parked parked:*
     queue:user:* state:* task:* payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:*
     alerts schedules schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
     signing_keys

@@ -21,6 +21,8 @@ from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 
 ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organizations.lua``)."""
+LIMIT_PREFIX = b"\xfe"
+"""The prefix of a limit among the held users (``lua/lib/limits.lua``)."""
 
 
 class Keys:
@@ -88,6 +90,18 @@ class Keys:
 
     def critical(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}queue:user:{user_id}:critical"
+
+    def limit(self, limit_id: str) -> str:
+        """Return the key of the record of a limit, which `limit_id_of` in model/limits.py names."""
+        return f"{self._prefix}limit:{limit_id}"
+
+    def limit_users(self, limit_id: str, lane: Lane) -> str:
+        """The sorted set of the users who wait at a limit with a task of this lane."""
+        return f"{self._prefix}limit_users:{lane}:{limit_id}"
+
+    def limit_queue(self, limit_id: str, user_id: str) -> str:
+        """The sorted set of a user's tasks that wait at a limit."""
+        return f"{self._prefix}limit_queue:{len(user_id.encode())}:{user_id}:{limit_id}"
 
     def state(self, state: str) -> str:
         return f"{self._prefix}state:{state}"

@@ -7,6 +7,7 @@ be of the newest lease; what was refused, or never asked for, must not be there.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ class Push:
     has_parents: bool = False
     at: float = 0.0
     """When it was asked for, in seconds since the epoch."""
+    limits: Sequence[tuple[str, int]] = ()
+    """The ids of its limits, each with the number of tasks that may run at once."""
     outcome: str = "info"
     """The answer to its producer: ok, fail, or info if the outcome is unknown."""
 
@@ -49,6 +52,9 @@ class Runs:
     """When the first one did, in seconds since the epoch."""
     sums: set[int] = field(default_factory=set)
     ends: list[int] = field(default_factory=list)
+    started_at: dict[int, float] = field(default_factory=dict)
+    """By token, in seconds since the epoch; and the same of the ends."""
+    ended_at: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -73,8 +79,8 @@ def pushes_of(history: Iterable[Mapping[str, Any]]) -> dict[str, Push]:
     pushes: dict[str, Push] = {}
     for line in history:
         if line["what"] == "invoke":
-            for task_id, name, checksum, has_parents in line["tasks"]:
-                pushes[task_id] = Push(name, checksum, has_parents, line["at"])
+            for task_id, name, checksum, has_parents, limits in line["tasks"]:
+                pushes[task_id] = Push(name, checksum, has_parents, line["at"], limits)
         else:
             for task_id in line["ids"]:
                 pushes[task_id].outcome = line["what"]
@@ -89,8 +95,10 @@ def runs_of(effects: Iterable[Mapping[str, Any]]) -> dict[str, Runs]:
             run.starts.append(line["token"])
             run.sums.add(line["sum"])
             run.began = min(run.began or line["at"], line["at"])
+            run.started_at[line["token"]] = line["at"]
         else:
             runs[line["id"]].ends.append(line["token"])
+            runs[line["id"]].ended_at[line["token"]] = line["at"]
     return runs
 
 
@@ -106,6 +114,7 @@ def judge(
         _judge_push(verdict, task_id, push, tasks.get(task_id), runs.get(task_id, Runs()))
     for task_id, run in runs.items():
         _judge_runs(verdict, task_id, run, pushes.get(task_id), tasks.get(task_id), histories.get(task_id, ()))
+    _judge_limits(verdict, pushes, runs, tasks)
     verdict.counts["starts"] = sum(len(run.starts) for run in runs.values())
     verdict.close()
     return verdict
@@ -155,6 +164,30 @@ def _judge_runs(
         verdict.wrong(
             "stale outcomes believed", f"{task_id}: the outcome of {result}, and it was started as {max(run.starts)}"
         )
+
+
+def _judge_limits(
+    verdict: Verdict, pushes: Mapping[str, Push], runs: Mapping[str, Runs], tasks: Mapping[str, Task]
+) -> None:
+    """Count how many tasks of a limit ran at once, by the moments that they recorded themselves.
+
+    Only runs whose outcome was believed count. A frozen process goes on after its lease has ended, and nobody can stop it.
+    """
+    moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    most: dict[str, int] = {}
+    for task_id, run in runs.items():
+        task, push = tasks.get(task_id), pushes.get(task_id)
+        token = task.result["token"] if task and task.state is TaskState.FINISHED and task.result else None
+        if push is None or token not in run.started_at or token not in run.ended_at:
+            continue
+        for limit_id, at_once in push.limits:
+            most[limit_id] = at_once
+            moments[limit_id] += [(run.started_at[token], 1), (run.ended_at[token], -1)]
+    for limit_id, some in moments.items():
+        found = max(itertools.accumulate(change for _, change in sorted(some)))
+        verdict.counts["runs with a limit"] += len(some) // 2
+        if found > most[limit_id]:
+            verdict.wrong("limits exceeded", f"{found} tasks of {limit_id} ran at once, {most[limit_id]} are allowed")
 
 
 def waits(pushes: Mapping[str, Push], runs: Mapping[str, Runs], since: float, until: float) -> list[float]:

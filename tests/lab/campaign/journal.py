@@ -12,6 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_fairque.engine.model.limits import limit_id_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
@@ -29,9 +31,18 @@ class Journal:
         os.write(self._file, json.dumps(facts, separators=(",", ":")).encode() + b"\n")
 
 
+def _places_of(task: Task) -> list[tuple[str, int | None]]:
+    """Return the limits of a task, each with the number of tasks that may run at once."""
+    return [
+        (limit_id_of(limit.key, task.user_id if limit.is_of_user else None), limit.at_once) for limit in task.limits
+    ]
+
+
 def intent(tasks: Sequence[Task]) -> dict[str, Any]:
     """Return the line that a producer writes before it pushes these tasks."""
-    pushed = [[t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on)] for t in tasks]
+    pushed = [
+        [t.task_id, t.name, zlib.crc32(t.payload["args"][1].encode()), bool(t.depends_on), _places_of(t)] for t in tasks
+    ]
     return {"what": "invoke", "tasks": pushed, "at": time.time()}
 
 

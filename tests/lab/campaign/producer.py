@@ -18,6 +18,7 @@ import django
 
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, ServerRefusedError
 from django_fairque.engine.model.lanes import LANES
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
 from tests.lab.campaign.journal import Journal, intent
@@ -36,6 +37,10 @@ MOST_WAITING = 400
 """Tasks with which producers wait."""
 EVERY_LONG = float(os.environ.get("CAMPAIGN_EVERY_LONG", "2"))
 """Seconds between two long ones."""
+
+PAIR, OWN = TaskLimit("pair", 2), TaskLimit("own", 1, is_of_user=True)
+LIMITS = ((), (), (), (PAIR,), (OWN,), (PAIR, OWN))
+"""The limits of tasks, drawn at random."""
 
 
 class Producer:
@@ -96,7 +101,8 @@ class Producer:
         payload = {"args": [seconds or chance.uniform(0, SHORT), text], "kwargs": {}}
         lane = chance.choice(LANES)
         priority = chance.randint(1, 6) if lane == "normal" else Priority.NORMAL
-        options.update(name=name, lane=lane, max_retries=5)
+        limits = chance.choice(LIMITS) if name == "campaign.work" else ()
+        options.update(name=name, lane=lane, limits=limits, max_retries=5)
         return Task.create(chance.choice(USERS), priority, payload, **options)
 
     def _call(self, tasks: Sequence[Task], *, is_graph: bool = False) -> int:

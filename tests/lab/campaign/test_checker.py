@@ -11,7 +11,7 @@ from django_fairque.engine.model.task import Task
 
 from .checker import Push, judge, pushes_of, runs_of, waits
 
-PUSH = {"what": "invoke", "tasks": [["a", "campaign.work", 7, False]], "at": 1.0}
+PUSH = {"what": "invoke", "tasks": [["a", "campaign.work", 7, False, []]], "at": 1.0}
 OK = {"what": "ok", "ids": ["a"]}
 
 
@@ -46,6 +46,15 @@ def test_a_task_that_ran_once_is_no_violation() -> None:
 @pytest.mark.parametrize("reason", ["crashed", "lease_ended", "released", "failed", "requeued"])
 def test_a_second_start_with_a_reason_is_allowed(reason: str) -> None:
     assert verdict(start(1), start(2), end(2), tasks=ended(2), history=(reason,)) == []
+
+
+@pytest.mark.parametrize(("at_once", "found"), [(1, ["limits exceeded"]), (2, [])])
+def test_tasks_that_ran_at_once_beyond_their_limit_are_found(at_once: int, found: list[str]) -> None:
+    names = ["a", "b"]
+    pushes = {name: Push("campaign.work", 7, at=1.0, outcome="ok", limits=[("s:k", at_once)]) for name in names}
+    runs = runs_of([line for name in names for line in (start(1, name), {**end(1), "id": name})])
+    tasks = {name: ended()["a"] for name in names}
+    assert [line.split(":")[0] for line in judge(pushes, runs, tasks, {}).violations] == found
 
 
 def test_a_second_start_without_a_reason_is_not() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.lab.proof import (
     scenarios_of_damage,
     scenarios_of_lanes,
+    scenarios_of_limits,
     scenarios_of_one_shard,
     scenarios_of_organizations,
     scenarios_of_two_shards,
@@ -60,6 +61,7 @@ SCENARIOS = (
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_one_shard)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_organizations)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_lanes)),
+    *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_limits)),
     *(Scenario(prepare, is_exact=prepare.__name__ not in NOT_EXACT) for prepare in _scenarios_in(scenarios_of_damage)),
     *(
         Scenario(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))

@@ -10,11 +10,12 @@
 --         stat field difference; place user '' (ring, rate, registry of users); key name '' (payload, history or logs);
 --         member organization user (does not belong there); organization id field:difference; standing organization '' (ring, registry of
 --         organizations); sum field difference (of the figures of organizations);
+--         limit id field:difference (of its counts; its places in the indexes are written again); limited id task (waits there, or not);
 --         result user id (whether it is among the user's results);
 --         mirror id '' (of a task on another shard); watchers id '' (other shards were not notified of its end)
 -- REPLY   one digit each: 0 nothing to fix, 1 fixed, 2 can't be fixed by a program
 -- COST    25 commands each
--- include numbers keys options counters clock writes records ring organizations users queues rate saving bounds task_record mirrors deadlines dependents
+-- include numbers keys options counters clock writes records ring organizations users queues rate limits saving bounds task_record mirrors deadlines dependents
 counters.read_again()
 
 local STATES = { 'scheduled', 'deferred', 'queued', 'started', 'finished', 'failed', 'canceled' }
@@ -30,7 +31,7 @@ end
 
 local function repair_queue(task)
   local critical, normal = keys.critical(task.user), keys.normal(task.user)
-  local wanted = task.state == 'queued' and (task.priority == 6 and 'critical' or 'normal') or ''
+  local wanted = task.state == 'queued' and (task.raw.waits_at or '') == '' and (task.priority == 6 and 'critical' or 'normal') or ''
   local in_critical = #redis.call('LPOS', critical, task.id, 'COUNT', 0)
   local in_normal = redis.call('ZSCORE', normal, task.id)
   if in_critical > 0 and (wanted ~= 'critical' or in_critical > 1) then redis.call('LREM', critical, 0, task.id) end
@@ -247,6 +248,31 @@ function fix.group(organization_name, detail)
   local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
   records.add(organizations.load(organization_name), field, tonumber(difference))
   return 1
+end
+
+function fix.limit(id, detail)
+  local field, difference = string.match(detail, '^(.*):(%-?%d+)$')
+  local limit = limits.load(id)
+  for _, lane in ipairs({ 'urgent', 'normal', 'bulk' }) do redis.call('ZREM', K['limited:' .. lane], id) end
+  redis.call('ZREM', K.throttled, limits.PREFIX .. id)
+  redis.call('ZREM', K.limits, id)
+  limit.was_shown = nil
+  records.set(limit, 'listed', 0)
+  records.set(limit, 'held', nil)
+  limits.reconsider(id, users.load)
+  records.add(limit, field, tonumber(difference))
+  return 1
+end
+
+function fix.limited(id, task_id)
+  local task, limit = task_record.read(task_id), limits.load(id)
+  if task and task.state == 'queued' and task.raw.waits_at == id then
+    redis.call('ZADD', keys.limit_queue(id, task.user), numbers.exact(limits.score(task)), task_id)
+    if limit.has_queue then limits.stand(limit, task.user, queues.lane_of(task.priority)) end
+    return 1
+  end
+  local user_name = task and task.user or limits.owner_name(id)
+  return user_name and redis.call('ZREM', keys.limit_queue(id, user_name), task_id) or 2
 end
 
 function fix.standing(organization_name)

@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record moves quarantine leases due_work fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -44,6 +44,7 @@ for i = 1, size do
     task.owner, task.index, task.took, task.body = users.load(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
       moves.touch_lease(task)
+      if task.limits then limits.touch(task) end
       bounds.note_result(task.owner, task.body)
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]

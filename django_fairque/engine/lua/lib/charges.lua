@@ -1,6 +1,6 @@
 -- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
 --
--- include options counters clock records ring recent_usage rate queues lanes
+-- include options counters clock records ring recent_usage rate queues lanes limits
 
 local charges = {}
 
@@ -9,12 +9,12 @@ local add = records.add -- called often
 -- Charge a task that is handed out at this place in the user's ring, and at the other one in the shard's ring if the user is in an
 -- organization (both nil: by a list). An urgent turn of the organization may go to a member's task of another lane. Returns the cost, and its
 -- parts of the lead in the shard's ring and in the organization's. Invariant: the user and its organization are charged the same cost. By tasks,
--- a batch counts as one.
-function charges.add(user, place, organization_place, is_companion, lane, organization_lane)
+-- a batch counts as one. `ring_lane`: the lane for the tags, if it is another one.
+function charges.add(user, place, organization_place, is_companion, lane, organization_lane, ring_lane)
   local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
   rate.forget_step(user)
-  local part, organization_part = ring.advance(user, cost, place, is_companion, lane), 0
-  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion, organization_lane) end
+  local part, organization_part = ring.advance(user, cost, place, is_companion, ring_lane or lane), 0
+  if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion, ring_lane or organization_lane) end
   counters.set('running', counters.shard.running + 1)
   if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, 1, cost) end
   if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
@@ -60,6 +60,7 @@ function charges.settle(user, task, took, waited, is_run)
   else
     rate.give_token_back(user, task.started or clock.now)
   end
+  if task.limits then limits.finish(user, task, used - cost, is_run) end
   local lane = queues.lane_of(task.priority)
   counters.set('running', counters.shard.running - 1)
   if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, -1, used - cost) end

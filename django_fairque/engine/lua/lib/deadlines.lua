@@ -15,7 +15,7 @@ end
 -- The moment at which a queued task has waited too long for its priority, or nil. After a promotion the wait is counted again.
 function deadlines.starving(task)
   local threshold = task.priority <= 3 and options.starves_after[task.priority] or 0
-  if threshold == 0 then return nil end
+  if threshold == 0 or task.limits then return nil end -- its limits decide
   local promoted_at = task.raw.promoted_at
   return (promoted_at and math.max(task.ready, numbers.read(promoted_at)) or task.ready) + threshold
 end

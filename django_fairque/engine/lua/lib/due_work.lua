@@ -2,7 +2,7 @@
 -- pauses that end, dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
 -- consistent step (read all, write all, commit). Used by sweep, and by pop and settle before they hand out tasks.
 --
--- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate saving task_record deadlines moves leases dependents
+-- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents
 
 local due_work = {}
 
@@ -157,22 +157,25 @@ local function expire_deferred(limit)
   saving.commit()
 end
 
--- Users whose rate allows another task, and users, organizations and the queue when their pauses end.
-local function free_throttled(limit)
-  for _, entry in ipairs(due_work.read_due(K.throttled, limit)) do
-    local is_organization = string.byte(entry) == string.byte(organizations.PREFIX)
-    local one = is_organization and organizations.ring_owner(string.sub(entry, 2)) or users.load(entry)
-    if one.held then records.set(one, 'held', nil) end
-    if one.debt then records.set(one, 'debt', nil) end
-    if (one.paused or 0) > 1 and one.paused <= clock.now then
-      records.set(one, 'paused', nil)
-      records.set(one, 'pause_note', nil)
-    end
-    rate.forget_step(one)
-    rate.hold_if_out_of_tokens(one)
-    rate.note_pause(one)
-    due_work.swept.freed = due_work.swept.freed + 1
+local function free_one(entry)
+  local first = string.sub(entry, 1, 1)
+  if first == limits.PREFIX then return limits.reconsider(string.sub(entry, 2), users.load) end
+  local one = first == organizations.PREFIX and organizations.ring_owner(string.sub(entry, 2)) or users.load(entry)
+  if one.held then records.set(one, 'held', nil) end
+  if one.debt then records.set(one, 'debt', nil) end
+  if (one.paused or 0) > 1 and one.paused <= clock.now then
+    records.set(one, 'paused', nil)
+    records.set(one, 'pause_note', nil)
   end
+  rate.forget_step(one)
+  rate.hold_if_out_of_tokens(one)
+  rate.note_pause(one)
+  due_work.swept.freed = due_work.swept.freed + 1
+end
+
+-- Users whose rate allows another task, users, organizations and the queue when their pauses end, and limits that open.
+local function free_throttled(limit)
+  for _, entry in ipairs(due_work.read_due(K.throttled, limit)) do free_one(entry) end
   if counters.shard.paused > 1 and counters.shard.paused <= clock.now then counters.set('paused', 0) end
   slot.touch_all()
   saving.commit()

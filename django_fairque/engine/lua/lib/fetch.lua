@@ -1,6 +1,6 @@
 -- Hand out the next tasks: `selection.select` (lib/selection.lua) decides which, then all of it is written. Used by the commands pop and settle.
 --
--- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users saving task_record deadlines moves windows next_task turns selection
+-- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task limit_turns turns selection
 
 local fetch = {}
 
@@ -159,11 +159,12 @@ function fetch.hand_out(reply, limit, at, is_look)
   local served_lists = {}
   if (limit > 0 or is_look) and counters.shard.paused == 0 then
     served_lists = selection.select(limit, at + 5, ARGV[at + 3], ARGV[at + 4], batch_sizes)
+    limit_turns.park_skipped()
   end
   local taken, expired, shard = turns.taken, next_task.expired, counters.shard
   local now = clock.now
   local lease_end = now + lease
-  if #taken == 0 and #expired + #next_task.dropped_ids == 0 then
+  if #taken == 0 and #expired + #next_task.dropped_ids == 0 and not limits.has_arrivals() then
     local stored
     if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
       stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', replies.ttl(0))

@@ -13,7 +13,7 @@ local function time_of(text) -- a moment, or how long after the acceptance
   return tonumber(text)
 end
 local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
-local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries' }
+local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries', [15] = 'limits' }
 local function read_form(text)
   local values = lists.unpack(text)
   local due, delay = time_of(values[4])
@@ -28,12 +28,13 @@ local function read_form(text)
     end
   end
   local debounce = tonumber(values[11])
-  local is_plain = values[2] ~= '6' and not has_times and values[8] == '' and not debounce
+  local limits = values[15] and values[15] ~= '' and values[15] or nil
+  local is_plain = values[2] ~= '6' and not limits and not has_times and values[8] == '' and not debounce
   return {
     common = is_plain and heads.common(record), record = record, size = #record, priority = tonumber(values[2]), is_chosen = values[3] == '1',
     due = due, delay = delay, expires = expires, lifetime = lifetime, sla = tonumber(values[8]),
     unique = values[9], window = tonumber(values[10]) or debounce or 0, debounce = debounce,
-    max_wait = tonumber(values[12]) or debounce and MAX_WAITS * debounce,
+    max_wait = tonumber(values[12]) or debounce and MAX_WAITS * debounce, limits = limits,
   }
 end
 

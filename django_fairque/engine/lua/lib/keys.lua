@@ -9,6 +9,11 @@ function keys.user(user_name) return P .. 'user:' .. user_name end
 function keys.normal(user_name) return P .. 'queue:user:' .. user_name .. ':normal' end
 function keys.critical(user_name) return P .. 'queue:user:' .. user_name .. ':critical' end
 function keys.scheduled(user_name) return P .. 'queue:user:' .. user_name .. ':scheduled' end
+function keys.limit(id) return P .. 'limit:' .. id end
+function keys.limit_users(id, lane) return P .. 'limit_users:' .. lane .. ':' .. id end
+function keys.limit_tags(id) return P .. 'limit_tags:' .. id end
+function keys.limit_queue(id, user_name) return P .. 'limit_queue:' .. #user_name .. ':' .. user_name .. ':' .. id end
+function keys.parked(entry) return P .. 'parked:' .. entry end
 function keys.leases(worker) return P .. 'leases:' .. worker end
 function keys.revoked(worker) return P .. 'revoked:' .. worker end
 function keys.waiting(id) return P .. 'deps:waiting:' .. id end

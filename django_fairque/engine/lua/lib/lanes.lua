@@ -1,7 +1,7 @@
 -- The lanes: urgent, normal and bulk tasks across all users. A lane changes when a user is served, not how much it gets: each start is
 -- charged to the user's tag, in every lane.
 --
--- - Urgent tasks go first while the `urgent_tag` of their user is at most `AHEAD` beyond the virtual time. So they borrow from the share
+-- - Urgent tasks go first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time. So they borrow from the share
 --   of their own user.
 -- - Bulk tasks go when there are no others.
 -- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a lane goes next if it
@@ -9,9 +9,7 @@
 --
 -- include options counters ring
 
-local lanes = {
-  AHEAD = 10e6, -- by which the urgent tasks of a user may be ahead: 10 s of worker time, or 10 tasks
-}
+local lanes = {}
 
 -- Whether the shard has queued tasks of other lanes than the normal one.
 function lanes.are_used() return counters.shard['depth:7'] > 0 or counters.shard['depth:0'] > 0 end
@@ -27,7 +25,7 @@ local function has_normal_tasks()
 end
 
 -- The most that a lane is owed, or has had too much: with tasks of this cost a bound of `AHEAD` alone would never let it start one.
-local function most_owed(cost) return math.max(lanes.AHEAD, 2 * cost) end
+local function most_owed(cost) return math.max(ring.AHEAD, 2 * cost) end
 
 local function change_owed(lane, amount, most)
   local field = lane == 'bulk' and 'owed:bulk' or 'owed:normal'
@@ -58,21 +56,18 @@ function lanes.account(lane, tasks, cost)
   if cost ~= 0 then charge(lane, cost) end
 end
 
--- Whether this lane, in which `first` of a user or an organization is next, goes before the lanes above it. `first()` is only called if the
--- answer depends on it.
-function lanes.is_due(lane, first)
+-- Whether this lane, in which this user or organization is next, goes before the lanes above it.
+function lanes.is_due(lane, one)
   local shard = counters.shard
   local owed = shard['owed:' .. lane]
   if owed < ring.LEAST_COST then return false end
   local running = lane == 'bulk' and shard['running:bulk'] or shard.running - shard['running:bulk'] - shard['running:urgent']
   if running >= least_share(lane) * (shard.running + 1) then return false end
-  local one = first()
-  if not one then return false end
   local cost = ring.expected_cost(one)
   change_owed(lane, 0, most_owed(cost))
   return owed >= cost
 end
 
 -- Whether the urgent tasks of this user or organization are not too far ahead.
-function lanes.may_lead(one) return one.urgent_tag <= one.ring_owner.vtime + lanes.AHEAD end
+function lanes.may_lead(one) return (one.urgent_tag or 0) <= one.ring_owner.vtime + ring.AHEAD end
 

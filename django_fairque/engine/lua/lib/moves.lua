@@ -1,7 +1,7 @@
 -- A task's record (`task_record.read`), and its moves between states. A move reads nothing: the caller has read the task and its user
 -- before the first write. Used by all commands that change tasks.
 --
--- include numbers calls keys options counters clock slot statistics writes alerts history records queues bounds deadlines edges
+-- include numbers calls keys options counters clock slot statistics writes alerts history records queues bounds deadlines limits edges
 
 local moves = {}
 
@@ -13,17 +13,8 @@ function moves.enter_queue(user, task, at_front)
   local moment = deadlines.next_check(task)
   writes.zadd(K['state:queued'], moment, task.id)
   counters.note_due(moment)
-  if task.priority == 6 then
-    if task.behind then
-      calls.attempt('LINSERT', keys.critical(user.name), 'AFTER', task.behind, task.id)
-    else
-      calls.attempt(at_front and 'LPUSH' or 'RPUSH', keys.critical(user.name), task.id)
-    end
-  else
-    writes.zadd(keys.normal(user.name), queues.score(task), task.id)
-    queues.note_oldest(user, task)
-  end
-  queues.add_ready(user, task.priority, 1)
+  local enter = task.limits and limits.enter or queues.enter
+  enter(user, task, at_front)
 end
 
 function moves.to_queued(user, task, at_front, ...)
@@ -90,6 +81,7 @@ function moves.leave_waiting(user, task)
     counters.count('edges', -#task.blockers)
   elseif task.state == 'queued' then
     writes.zrem(K['state:queued'], task.id)
+    if task.limits and limits.leave(user, task) then return end
     if task.priority == 6 then
       calls.attempt('LREM', keys.critical(user.name), 1, task.id)
     else
@@ -114,6 +106,7 @@ function moves.touch(task)
   slot.touch(task.priority == 6 and keys.critical(task.user) or keys.normal(task.user))
   slot.touch(keys.scheduled(task.user))
   if task.state == 'started' then moves.touch_lease(task) end
+  if task.limits then limits.touch(task) end
   if task.state == 'deferred' then
     task.blockers = calls.attempt('SMEMBERS', keys.blocked(task.id)) or {}
     for _, blocker in ipairs(task.blockers) do

@@ -1,6 +1,6 @@
 -- The next task of a user: the most urgent one, or for a batch another one of the same name.
 --
--- include numbers calls keys options clock alerts records queues moves windows
+-- include numbers calls keys options clock alerts records queues limits moves windows
 
 local next_task = {}
 
@@ -72,18 +72,22 @@ function next_task.take(user, lane)
       local task = windows.read_at(window, window.at)
       local is_queued = task and task.state == 'queued' and task.user == user.name
       local is_live = is_queued and not (task.expires and task.expires <= clock.now)
-      if not is_live and (buried >= options.sweep_limit / 4 or #next_task.expired + #next_task.dropped_ids >= options.sweep_limit) then
+      if not (is_live and not task.limits) and (buried >= options.sweep_limit / 4 or #next_task.expired + #next_task.dropped_ids >= options.sweep_limit) then
         user.is_skipped, next_task.skipped = true, next_task.skipped + 1
         return nil
       end
       window.at, buried = window.at + 1, buried + 1
       queues.add_ready(user, priority, -1)
       if is_queued then task.owner = user end
-      if is_live then return task, priority end
+      if is_queued and task.limits then
+        if not is_live then limits.touch(task) end
+        limits.remove_admitted(task)
+      end
+      if is_live and (not task.limits or limits.begin(user, task)) then return task, priority end
       local unreadable = not task and unreadable_task(id, user, priority)
-      if is_queued or unreadable then
+      if is_queued and not is_live or unreadable then
         next_task.expired[#next_task.expired + 1] = unreadable or task
-      else
+      elseif not is_live then
         next_task.dropped_ids[#next_task.dropped_ids + 1] = id -- an entry without its task: it is removed
       end
     end
@@ -100,12 +104,13 @@ function next_task.take_companion(user, search)
     search.place, search.left = place + 1, search.left - 1
     if not windows.id_at(user, search.priority, window, place) then return nil end
     local task = not window.out[place] and windows.read_at(window, place)
-    local is_next = task and task.raw.name == search.name and task.state == 'queued' and task.user == user.name
+    local is_next = task and task.raw.name == search.name and task.limits == search.limits and task.state == 'queued' and task.user == user.name
       and not (task.expires and task.expires <= clock.now)
     if is_next then
       if place == window.at then window.at = place + 1 else window.out[place] = true end
       queues.add_ready(user, search.priority, -1)
       task.owner = user
+      if task.limits then limits.remove_admitted(task) end
       return task
     elseif search.priority == 6 then
       return nil

@@ -12,6 +12,7 @@ function push.begin(is_posted, delivered)
   if push.others[1] then push.others, push.moved, push.alias = {}, {}, {} end
   if next(push.uniques) then push.uniques = {} end
   push.is_posted, push.delivered = is_posted, delivered
+  push.replaced, push.is_replaced = {}, {} -- the tasks that newer ones of the same limit replace
 end
 
 function push.is_ended(state) return state == 'finished' or state == 'failed' or state == 'canceled' end

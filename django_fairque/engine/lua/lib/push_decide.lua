@@ -1,11 +1,15 @@
 -- Read the tasks of a push and decide about each: accepted, a duplicate, refused, or a replacement. Nothing is written here
 -- (lib/push_write.lua writes). Used by push, deliver and fire.
 --
--- include numbers calls keys lists options clock slot records users plans bounds task_record push forms
+-- include numbers calls keys lists options clock slot records users plans bounds task_record limits moves push forms
 
 local push_decide = {}
 
 local CHUNK = calls.CHUNK
+
+local MOST_REPLACED = 100
+local REPLACED = 'replaced by a newer task of limit '
+push_decide.REPLACED = REPLACED
 
 local seen, pending -- in this push: the users by id; the number of accepted tasks by user
 
@@ -88,9 +92,29 @@ local function check_queue_type(user, is_critical)
   if not calls.attempt(is_critical and 'LLEN' or 'ZCARD', key) then calls.refuse_damaged(key) end
 end
 
+-- A task with limits is accepted. It replaces those that wait at a limit whose newest task counts.
+local function accept_limits(item)
+  limits.touch(item, true)
+  for _, limit in ipairs(limits.accept(item)) do
+    local earlier = limit.newest and limit.newest[item.owner]
+    if earlier then earlier.dropped = REPLACED .. limit.id end
+    limit.newest = limit.newest or {}
+    limit.newest[item.owner] = item
+    for _, id in ipairs(calls.attempt('ZRANGE', keys.limit_queue(limit.id, item.owner.name), 0, MOST_REPLACED - 1) or {}) do
+      local task = not push.is_replaced[id] and task_record.read(id)
+      if task and task.state == 'queued' then
+        push.is_replaced[id] = true
+        push.replaced[#push.replaced + 1] = task
+        task.owner, task.replaced_by = item.owner, limit.id
+        moves.touch(task)
+      end
+    end
+  end
+end
+
 local function decide(item, some_exist)
   local user = users.load(ARGV[item.at + 1])
-  local waiting = user.ready + user['ready:7'] + user['ready:0'] + user.sched + user.deferred + (pending[user] or 0)
+  local waiting = user.ready + user['ready:7'] + user['ready:0'] + user.limited + user.sched + user.deferred + (pending[user] or 0)
   local limit = user.backlog or (options.max_backlog > 0 and options.max_backlog)
   local most_bytes = user.max_bytes or (options.max_backlog_bytes > 0 and options.max_backlog_bytes)
   if most_bytes then item.size = push.size_of(item) end
@@ -107,8 +131,11 @@ local function decide(item, some_exist)
     return 3
   elseif most_bytes and user.bytes + item.size > most_bytes and not push.is_posted then
     return 3
+  elseif item.limits and not push.is_posted and limits.refuses(item, user.name) then
+    return 5
   else
     item.owner = user
+    if item.limits then accept_limits(item) end
     pending[user] = (pending[user] or 0) + 1
     if item.size then records.add(user, 'bytes', item.size) end
     local accepted = push.accepted
@@ -137,7 +164,7 @@ local function read_item(index, at, known_forms)
   local id, form = ARGV[at], known_forms[ARGV[at + 3]]
   local item = {
     index = index, id = id, at = at, form = form, priority = form.priority, raw = NOTHING, owner = false, ready = 0,
-    key = keys.task(id), payload_key = keys.payload(id),
+    key = keys.task(id), payload_key = keys.payload(id), limits = form.limits,
   }
   if form.delay then item.due = counted_from + form.delay elseif form.due then item.due = form.due end
   if form.lifetime then item.expires = counted_from + form.lifetime elseif form.expires then item.expires = form.expires end

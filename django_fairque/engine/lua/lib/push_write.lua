@@ -1,7 +1,7 @@
 -- Accept tasks, each into its state. Everything has been read and decided before (lib/push_decide.lua,
 -- lib/push_dependencies.lua); here all of it is written. Used by push, deliver and fire.
 --
--- include heads numbers calls keys lists options counters clock replies slot statistics writes outbox history records ring queues saving bounds deadlines moves push push_decide push_dependencies
+-- include heads numbers calls keys lists options counters clock replies slot statistics writes outbox history records ring queues saving bounds deadlines moves removal push push_decide push_dependencies
 
 local push_write = {}
 
@@ -254,6 +254,7 @@ function push_write.accept(at, may_be_unsigned, delivered)
     for i = 1, #push.items do
       if push.codes[i] == 3 then return { 'full', tostring(i) } end
       if push.codes[i] == 4 then return { 'conflict', tostring(i) } end
+      if push.codes[i] == 5 then return { 'limited', tostring(i) } end
     end
     local refusal
     refusal, next_at = push_dependencies.read(next_at)
@@ -270,6 +271,7 @@ function push_write.accept(at, may_be_unsigned, delivered)
   write_payloads(accepted, moved)
   if is_graph then push_dependencies.write_edges() end
   for _, item in ipairs(moved) do move(item) end
+  for _, task in ipairs(push.replaced) do removal.cancel(task, push_decide.REPLACED .. task.replaced_by) end
   local wakes = write_accepted(accepted, run)
   for key, stored in pairs(push.uniques) do
     redis.call('SET', key, lists.pack({ stored[1], stored[2] }), 'PX', numbers.exact(math.ceil(stored[3] / 1000) + 1000))

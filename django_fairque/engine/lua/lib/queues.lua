@@ -44,6 +44,21 @@ function queues.note_oldest(user, task)
   if user.ready - user[READY[6]] == 0 or not user.since or task.ready < user.since then records.set(user, 'since', task.ready) end
 end
 
+-- Add a task to its user's queue for its priority.
+function queues.enter(user, task, at_front)
+  if task.priority == 6 then
+    if task.behind then
+      calls.attempt('LINSERT', keys.critical(user.name), 'AFTER', task.behind, task.id)
+    else
+      calls.attempt(at_front and 'LPUSH' or 'RPUSH', keys.critical(user.name), task.id)
+    end
+  else
+    writes.zadd(keys.normal(user.name), queues.score(task), task.id)
+    queues.note_oldest(user, task)
+  end
+  queues.add_ready(user, task.priority, 1)
+end
+
 -- The id at this place of a user's critical list, if that one has come back as well and is elder: nil otherwise.
 local function elder_at(task, index)
   local id = calls.attempt('LINDEX', keys.critical(task.user), index)

@@ -33,6 +33,7 @@ local ring = {
   TASK_COST = 1e6,  -- charged by tasks: one task counts as one second
   FIRST_COST = 1e5, -- expected of a task before any has been seen: 0.1 s
   LEAST_COST = 100, -- no task is cheaper than handling it
+  AHEAD = 10e6,     -- by which urgent tasks, and tasks of a limit, may be ahead of the ring: 10 s of worker time, or 10 tasks
 }
 
 local set, add = records.set, records.add -- called often
@@ -48,13 +49,24 @@ local function can_be_served(one)
 end
 ring.can_be_served = can_be_served
 
--- Whether a task of this lane can be started. A user may have one urgent task more than `cap`; an organization may not.
+-- Whether nothing but a lack of tasks prevents a start in this lane. A user may have one urgent task more than `cap`; an organization may not.
+function ring.has_place(one, lane)
+  local beyond = lane == 'urgent' and not one.members and 1 or 0
+  return not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap + beyond)
+end
+
+-- Users who were parked (lib/limit_turns.lua) because this one could not start a task may come back if it can.
+function ring.note_parked(one)
+  if one.parked == 0 or not ring.has_place(one, 'normal') and not (one.parked_urgent > 0 and ring.has_place(one, 'urgent')) then return end
+  writes.zadd(K.parked, math.max(0, one.tag - ring.AHEAD), one.entry)
+  ring.has_grown = true
+end
+
+-- Whether a task of this lane can be started.
 local READY = { urgent = 'ready:7', bulk = 'ready:0' }
 local function can_start(one, lane)
   if lane == 'normal' then return can_be_served(one) end
-  local beyond = lane == 'urgent' and not one.members and 1 or 0
-  return one[READY[lane]] > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held)
-    and (not one.cap or one.run < one.cap + beyond)
+  return one[READY[lane]] > 0 and ring.has_place(one, lane)
 end
 ring.can_start = can_start
 
@@ -336,6 +348,7 @@ function ring.has_anyone()
   local shard = counters.shard
   return redis.call('ZCARD', K.ring) > 0 or shard['depth:7'] > 0 and redis.call('ZCARD', K.urgent) > 0
     or shard['depth:0'] > 0 and redis.call('ZCARD', K.bulk) > 0
+    or shard.limited > 0 and redis.call('EXISTS', K['limited:urgent'], K['limited:normal'], K['limited:bulk'], K.parked) > 0
 end
 
 -- Workers with reserved slots wait for markers of lanes while lower lanes may take no slot. A day after the last one these are left no more.

@@ -17,7 +17,7 @@ function runs.keep(worker)
   for _, task in ipairs(turns.taken) do
     if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
     task.state, task.worker, task.started, task.kept_with = 'started', worker, clock.now, counters.shard
-    task.raw, task.owner, task.text = nil, nil, nil
+    task.raw, task.owner, task.text, task.limit_list = nil, nil, nil, nil
     kept[task.key], number_kept = task, number_kept + 1
   end
 end

@@ -1,6 +1,6 @@
 -- The end of a consistent step: what has changed of users, organizations and counters is written.
 --
--- include numbers options counters clock statistics writes records ring organizations users charges
+-- include numbers options counters clock statistics writes records ring organizations users limits charges
 
 local saving = {}
 
@@ -26,6 +26,7 @@ local function place_user(user)
   local has_lanes = user['ready:7'] > 0 or user['ready:0'] > 0 or user.was_urgent or user.was_bulk
   if user.group or was_member or has_lanes then count_behind(user, was_member) end
   take_place(user)
+  ring.note_parked(user)
   if user.first_due then redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name) end
   user.first_due = nil
   if idle and (not user.was_idle or user.is_new) then
@@ -62,6 +63,7 @@ end
 function saving.place_users()
   local order = users.order
   for _, user in ipairs(order) do apply(user) end
+  limits.save()
   for _, user in ipairs(order) do
     if next(user.changed) and not (user.is_damaged or user.is_new) then place_user(user) end
   end
@@ -73,6 +75,7 @@ end
 local function save_users()
   local order = users.order
   for _, user in ipairs(order) do apply(user) end
+  limits.save()
   for _, user in ipairs(order) do
     if next(user.changed) then save_user(user) end
   end

@@ -79,7 +79,7 @@ end
 local function take_from_list(list, limit, at, size, share)
   line_up_list(list, at, size, limit == 0)
   if limit == 0 then return end
-  list.allowed = share * list.weights
+  list.allowed = list.weights > 0 and share * list.weights or math.huge -- nobody of the list stands in the ring: at limits only
   for _, ring_owner in ipairs(list.credit.ring_owners) do list.begins[ring_owner] = list_credit.first(list.credit, ring_owner) end
   turns.take(list, limit)
   list_credit.take_off(list.credit)
@@ -102,6 +102,8 @@ local function take_from(limit, at, begin_text, until_text, batch_sizes)
   end
   if size == 0 or (limit > 0 and turns.is_full(limit)) then return nil end
   local list = turns.new_list(false, begin, math.huge, batch_sizes)
+  list.names = {}
+  for i = 1, size do list.names[i] = ARGV[at + i] end
   take_from_list(list, limit, at + 1, size, further)
   for _, organization in ipairs(organizations.order) do organization.lines = nil end
   return { is_left = turns.is_anyone_left(list) or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }

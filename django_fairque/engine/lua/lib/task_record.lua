@@ -48,7 +48,7 @@ function task_record.read(id)
   local task = {
     id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
     text = text, payload_at = payload_at, is_whole = text and #text < LARGE, -- for a task with a head: the start of the payload, and whether that is the whole payload
-    ready = raw.ready and numbers.read(raw.ready) or created, waited = raw.waited,
+    ready = raw.ready and numbers.read(raw.ready) or created, waited = raw.waited, limits = raw.limits,
     sla = raw.sla and numbers.read(raw.sla),
     size = raw.size and numbers.read(raw.size), -- for a task that counts towards its user's limit on bytes
     -- A task that was given back, or whose process died, has started in time. One that waits for a retry must start again in time.

@@ -1,6 +1,6 @@
 -- The turns of users, in the order of the ring or of a list: whose turn it is, its tasks, and their charges.
 --
--- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit heap lines next_task
+-- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit limits limit_turns heap lines next_task
 
 local turns = {}
 
@@ -134,11 +134,11 @@ local function raise_late_start(list, one, place)
   list_credit.served(list.credit, one)
 end
 
--- `place` is the user's in its ring, `shard_place` its own or its organization's in the shard's ring.
-local function hand_out(list, user, task, place, shard_place, is_companion, organization_lane)
+-- `place` is the user's in its ring, `shard_place` its own or its organization's in the shard's ring. `ring_lane`: as in `charges.add`.
+local function hand_out(list, user, task, place, shard_place, is_companion, organization_lane, ring_lane)
   local lane = organization_lane == 'normal' and 'normal' or queues.lane_of(task.priority)
   task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion,
-    lane, organization_lane)
+    lane, organization_lane, ring_lane)
   task.is_listed, task.is_companion = not list.is_in_turn, is_companion
   list.given = list.given + task.cost
   recent_usage.note_wait(user, clock.now - task.ready)
@@ -149,7 +149,7 @@ end
 local function take_companions(list, user, task, priority, place, shard_place, organization_lane)
   local size, lane = list.batch_sizes[task.raw.name], queues.lane_of(priority)
   if not size or size < 2 then return end
-  local search, last = { name = task.raw.name, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
+  local search, last = { name = task.raw.name, limits = task.limits, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
   while #taken < last and can_start(user, lane) and (user.ring_owner == counters.shard or can_start(user.ring_owner, organization_lane)) do
     local another = next_task.take_companion(user, search)
     if not another then return end
@@ -221,23 +221,26 @@ local function first_in(list, lane)
   end
 end
 
--- The lane that is next in the shard, and the first one there.
+-- The first one of a lane: at a limit (then also its turn there), or in the lane; nil if there is none. `is_bounded`: as of `limit_turns.first`.
+local function find_first(list, lane, is_bounded)
+  local turn = limits.are_waiting() and limit_turns.first(list, lane, is_bounded)
+  if turn then return { lane = lane, one = turn.one, turn = turn } end
+  local one, group, place = first_in(list, lane)
+  return one and { lane = lane, one = one, group = group, place = place }
+end
+
+-- The first one of the lane that is next in the shard.
 local function next_lane(list)
-  local _, group, place, urgent, urgent_group, urgent_place, bulk_group, bulk_place
-  if is_open('normal') then _, group, place = first_in(list, 'normal') end
-  local lane = group and 'normal'
-  if counters.shard['depth:7'] > 0 then urgent, urgent_group, urgent_place = first_in(list, 'urgent') end
-  if not list.is_in_turn then
-    if urgent then return 'urgent', urgent_group, urgent_place end
-    if lane then return lane, group, place end
-  end
-  if counters.shard['depth:0'] > 0 and is_open('bulk') then _, bulk_group, bulk_place = first_in(list, 'bulk') end
-  if bulk_group and (not lane and not urgent or not list.is_in_turn) then return 'bulk', bulk_group, bulk_place end
-  if bulk_group and lanes.is_due('bulk', function() return (first_in(list, 'bulk')) end) then return 'bulk', bulk_group, bulk_place end
-  local is_urgent = urgent and (lanes.may_lead(urgent) or not (lane or bulk_group))
-  if is_urgent and not (lane and lanes.is_due('normal', function() return (first_in(list, 'normal')) end)) then return 'urgent', urgent_group, urgent_place end
-  if lane then return lane, group, place end
-  return bulk_group and 'bulk', bulk_group, bulk_place
+  local shard, urgent, normal, bulk = counters.shard, nil, nil, nil
+  local is_bounded = list.is_in_turn and limits.are_waiting() and first_in(list, 'normal') ~= nil
+  if is_open('normal') then normal = find_first(list, 'normal', is_bounded) end
+  if shard['depth:7'] > 0 then urgent = find_first(list, 'urgent', is_bounded) end
+  if not list.is_in_turn and (urgent or normal) then return urgent or normal end
+  if shard['depth:0'] > 0 and is_open('bulk') then bulk = find_first(list, 'bulk', is_bounded) end
+  if bulk and (not normal and not urgent or lanes.is_due('bulk', bulk.one)) then return bulk end
+  local is_urgent = urgent and (lanes.may_lead(urgent.one) or not (normal or bulk))
+  if is_urgent and not (normal and lanes.is_due('normal', normal.one)) then return urgent end
+  return normal or bulk
 end
 
 -- The lane of the next turn inside an organization whose urgent turn it is.
@@ -257,6 +260,8 @@ local function take_turn(list, lane, group, limit)
     if not one then return end
     local place_now = place_since(one, shard_place, lane)
     if place_now ~= shard_place then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
+  elseif not can_start(one, lane) then
+    return -- a turn in another lane, or at a limit, took the last place that it may have
   end
   if lane == 'normal' then raise_late_start(list, one, shard_place) end
   local user, organization, place, member_lane = one, nil, shard_place, lane
@@ -285,31 +290,62 @@ local function take_turn(list, lane, group, limit)
   end
 end
 
+-- Take one turn of a user at a limit: a task, or a batch.
+local function take_limit_turn(list, turn)
+  local user, lane = turn.user, turn.lane
+  local task = limit_turns.take(turn)
+  if not task then return end
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- service that it missed is forgotten
+    if one.tag < one.ring_owner.vtime and not can_be_served(one) then ring.begin(one, ring.arrive(one.ring_owner)) end
+  end
+  local function start(started, is_companion)
+    hand_out(list, user, started, user.tag, turn.one.tag, is_companion, lane, lane == 'normal' and 'limited' or lane)
+  end
+  count_turns(lane, 1)
+  start(task)
+  for _ = 2, list.batch_sizes[task.raw.name] or 1 do
+    local another = ring.has_place(user, lane) and ring.has_place(turn.one, lane) and limit_turns.take_companion(turn, task)
+    if not another then break end
+    start(another, true)
+  end
+  limit_turns.charge(list, turn, task.cost)
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
+    ring.count_others(one, one.ring_owner, can_be_served(one) and one.came == 0)
+  end
+end
+
 -- Whether anyone of a list can be served.
 function turns.is_anyone_left(list)
-  if not lanes.are_used() then return lines.next(list.normal, counters.shard) ~= nil end
+  if not (lanes.are_used() or limits.are_waiting()) then return lines.next(list.normal, counters.shard) ~= nil end
   local left = left_below_urgent
   left_below_urgent = nil
-  local lane = next_lane(list)
+  local first = next_lane(list)
   left_below_urgent = left
-  return lane and true
+  return first and true
 end
 
 -- Users up to `until_then`.
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
-    local lane, group, place = 'normal', nil, nil
-    if lanes.are_used() or left_below_urgent then
-      lane, group, place = next_lane(list)
+    local first, group, place = nil, nil, nil
+    if lanes.are_used() or left_below_urgent or limits.are_waiting() then
+      first = next_lane(list)
+      if not first then break end
+      group, place = first.group, first.place
     else
       group, place = lines.next(list.normal, counters.shard, list.is_in_turn)
+      if not group then break end
     end
-    if not group then break end
-    if lane == 'normal' and place > list.until_then then
-      list.is_held_back = true
-      break
+    if first and first.turn then
+      take_limit_turn(list, first.turn)
+    else
+      local lane = first and first.lane or 'normal'
+      if lane == 'normal' and place > list.until_then then
+        list.is_held_back = true
+        break
+      end
+      take_turn(list, lane, group, limit)
     end
-    take_turn(list, lane, group, limit)
   end
   list.is_held_back = list.is_held_back or next_task.skipped > 0
 end

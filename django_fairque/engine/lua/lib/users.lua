@@ -13,7 +13,7 @@ local by_name, order -- `order`: also `users.order`, the users of this call
 -- Invariant: a record is forgotten only while nothing refers to it and nothing differs from the record of a new user, except limits
 -- of a plan: the next push brings them again.
 local function is_idle(user)
-  return user.ready == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.run == 0
+  return user.ready == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.limited == 0 and user.parked == 0 and user.run == 0
     and user.dead == 0 and user.result_bytes == 0
     and not (user.paused or user.group or user.explicit)
     and (user.plan ~= nil or not (user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.weight ~= 1))
@@ -43,7 +43,7 @@ local function read_record(name, key)
   local user = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = key, windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
     ['ready:0'] = 0, ['ready:7'] = 0, ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
-    sched = 0, deferred = 0, bytes = 0, dead = 0, result_bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
+    sched = 0, deferred = 0, limited = 0, parked = 0, parked_urgent = 0, bytes = 0, dead = 0, result_bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
     run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0,
     ring_owner = false, was_ring_owner = false,
     is_new = true, was_served = false, was_idle = false, is_other = false, was_tag = 0, changed = {}, version = 0, read_with = counters.shard,

@@ -1,0 +1,268 @@
+-- The turns at limits with a free place: which user is next there, and its next task. Used by lib/turns.lua.
+--
+-- The first user of a limit goes next, before the ring, while its tag in the ring is at most `ring.AHEAD` beyond the virtual time; if nobody
+-- stands in the ring, without this bound. Its service is charged to both tags, so nobody gains anything in total. A user that can't start, or
+-- is too far ahead, is parked: it stands at the limit again when that has changed, so nobody looks at it meanwhile.
+--
+-- include numbers calls keys counters clock slot writes records organizations ring users limits heap task_record next_task
+
+local limit_turns = {}
+
+local PAGE, MOST_PAGES = 16, 4 -- limits
+local MOST_USERS = 40 -- that a call looks at in vain
+local MOST_RETURNING = 16 -- users or organizations in a call, each with at most `MOST_PARKED` of its places
+local MOST_PARKED = 8
+
+local looked_at, has_unparked, skipped -- `skipped`: users too far ahead, who are parked at the end unless the ring gets empty
+each_call(function() looked_at, has_unparked, skipped = 0, {}, {} end)
+
+-- The users who stand at a limit, as they are read. `last`: the place of the last one.
+local function line_of(list, limit, lane)
+  list.limit_lines = list.limit_lines or {}
+  local line = list.limit_lines[lane .. limit.id]
+  if line then return line end
+  line = { users = heap.new(), read = 0, last = -math.huge, has_all = not list.is_in_turn }
+  list.limit_lines[lane .. limit.id] = line
+  if not list.is_in_turn and list.names[1] then
+    for first = 1, #list.names, calls.CHUNK do
+      local last = math.min(first + calls.CHUNK - 1, #list.names)
+      local places = calls.attempt('ZMSCORE', keys.limit_users(limit.id, lane), unpack(list.names, first, last)) or {}
+      for i, place in ipairs(places) do
+        if place then heap.push(line.users, tonumber(place), list.names[first + i - 1]) end
+      end
+    end
+  end
+  return line
+end
+
+local function users_at(list, limit, lane)
+  local line = line_of(list, limit, lane)
+  local found = line.users
+  while not line.has_all and (found.size == 0 or found.place[1] > line.last) do
+    local page = calls.attempt('ZRANGE', keys.limit_users(limit.id, lane), line.read, line.read + PAGE - 1, 'WITHSCORES') or {}
+    for i = 1, #page, 2 do
+      line.read, line.last = line.read + 1, tonumber(page[i + 1])
+      if not limit.gone[lane .. page[i]] then heap.push(found, line.last, page[i]) end
+    end
+    line.has_all = #page < 2 * PAGE
+  end
+  return found
+end
+
+-- The next task of the user at the limit, or nil.
+local FROM, TO = { urgent = '-inf', normal = '1e15', bulk = '7e15' }, { urgent = '(1e15', normal = '(7e15', bulk = '+inf' }
+local function window_of(limit, user, lane)
+  local window = limit.windows[lane .. user.name]
+  if not window then
+    window = { ids = {}, at = 1, step = 1 }
+    limit.windows[lane .. user.name] = window
+  end
+  if window.at > #window.ids and not window.has_all then
+    local found = calls.attempt('ZRANGEBYSCORE', keys.limit_queue(limit.id, user.name), FROM[lane], TO[lane], 'LIMIT', #window.ids, window.step) or {}
+    for _, id in ipairs(found) do window.ids[#window.ids + 1] = id end
+    window.has_all = #found < window.step
+    window.step = math.min(window.step * 4, 256)
+  end
+  return window
+end
+
+local function leave(limit, user_name, lane)
+  limit.gone[lane .. user_name] = true
+  limits.step_out(limit, user_name, lane)
+end
+
+-- Who prevents the user from starting a task of this lane at a limit: itself or its organization; nil if nobody does. Then, if that one is only
+-- too far ahead, from which virtual time on it is not.
+local function find_obstacle(user, lane, is_bounded)
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
+    if not ring.has_place(one, lane) then return one end
+    local ring_owner = one.ring_owner
+    if is_bounded and (ring_owner == counters.shard or ring_owner.ready > 0) then
+      local ahead = (lane == 'urgent' and (one.urgent_tag or 0) or one.tag) - ring.AHEAD - ring_owner.vtime
+      if ahead > 0 then return one, counters.shard.vtime + ahead end
+    end
+  end
+  return nil
+end
+
+-- A place in `parked:{one}`: urgent ones come first, so that they can be read alone.
+local URGENT_FIRST = -1e15
+local function park(limit, user, lane, one, from)
+  leave(limit, user.name, lane)
+  local key, place = keys.parked(one.entry), table.concat({ lane, #limit.id, limit.id .. user.name }, ':')
+  if from then writes.zadd(K.parked, from, one.entry) else writes.zrem(K.parked, one.entry) end
+  local returning = limits.returning[key]
+  if returning and returning[place] then
+    returning[place] = nil -- it stays where it is
+  elseif calls.attempt('ZSCORE', key, place) then
+    return -- new tasks came while it was parked
+  else
+    counters.set('limit_turn', counters.shard.limit_turn + 1)
+    writes.zadd(key, counters.shard.limit_turn + (lane == 'urgent' and URGENT_FIRST or 0), place)
+  end
+  limits.count_parked(one, lane, 1)
+end
+
+local function return_to_limit(list, one, place)
+  local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
+  local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
+  local limit = limits.load(id)
+  if limit.gone[lane .. name] then return end -- it left in this call
+  limits.returning[keys.parked(one.entry)][place] = true
+  limits.count_parked(one, lane, -1)
+  slot.touch(keys.limit_tags(id))
+  if limit.standing[lane .. name] or calls.attempt('ZSCORE', keys.limit_users(id, lane), name) then return end
+  limit.standing[lane .. name] = true
+  local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(id), name) or nil) or 0
+  local at = math.max(limit.vtime, tag)
+  if list.is_in_turn then heap.push(users_at(list, limit, lane), at, name) end
+  writes.zadd(keys.limit_users(id, lane), at, name)
+  records.add(limit, 'users:' .. lane, 1)
+  local page = list.limit_pages[lane]
+  page[#page + 1] = id
+end
+
+-- Let a user stand again at limits at which it was parked because of this user or organization: only for urgent tasks, if it can start no others.
+local function unpark(list, one)
+  local key, can_start_all = keys.parked(one.entry), ring.has_place(one, 'normal')
+  local places = calls.attempt('ZRANGEBYSCORE', key, '-inf', can_start_all and '+inf' or '(0', 'LIMIT', 0, MOST_PARKED) or {}
+  limits.returning[key] = limits.returning[key] or {}
+  for _, place in ipairs(places) do
+    if not limits.returning[key][place] then return_to_limit(list, one, place) end
+  end
+  if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end
+end
+
+-- Those who were parked and may start now stand at their limits again. Once a call, and once more when the ring gets empty.
+local function unpark_some(list, is_bounded)
+  if counters.shard.parked <= 0 or has_unparked[is_bounded] then return end
+  has_unparked[is_bounded] = true
+  local found = redis.call('ZRANGE', K.parked, 0, MOST_RETURNING - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    if is_bounded and tonumber(found[i + 1]) > counters.shard.vtime then return end
+    local is_organization = string.byte(found[i]) == string.byte(organizations.PREFIX)
+    unpark(list, is_organization and organizations.ring_owner(string.sub(found[i], 2)) or users.load(found[i]))
+  end
+end
+
+-- Return the user that is next at this limit; nil if there is none.
+local function first_user(list, limit, lane, is_bounded)
+  local found = users_at(list, limit, lane)
+  while found.size > 0 and looked_at < MOST_USERS do
+    local name = found.item[1]
+    local user = users.load(name)
+    local window = window_of(limit, user, lane)
+    local one, from
+    if not user.is_damaged and window.ids[window.at] then
+      one, from = find_obstacle(user, lane, is_bounded)
+      if not one then return user end
+    end
+    local _, place = heap.pop(found)
+    looked_at = looked_at + 1
+    if from then
+      slot.touch(keys.parked(one.entry))
+      skipped[#skipped + 1] = { limit = limit, user = user, lane = lane, one = one, from = from, place = place, line = found }
+    elseif one then
+      slot.touch(keys.parked(one.entry))
+      park(limit, user, lane, one)
+    else
+      leave(limit, name, lane)
+    end
+    found = users_at(list, limit, lane)
+  end
+  return nil
+end
+
+-- Nobody stands in the ring any more: the users who were too far ahead may start.
+local function return_skipped(list)
+  for _, one in ipairs(skipped) do heap.push(one.line, one.place, one.user.name) end
+  skipped = {}
+  for _, page in pairs(list.limit_pages) do page.at = 1 end
+end
+
+-- Park the users who are too far ahead, when all tasks of the call are taken.
+function limit_turns.park_skipped()
+  for _, one in ipairs(skipped) do park(one.limit, one.user, one.lane, one.one, one.from) end
+  skipped = {}
+end
+
+-- Return who is next at the limits, in this lane: `limit`, `user`, and `one`, the user or its organization. Nil if nobody is. Limits take
+-- turns.
+function limit_turns.first(list, lane, is_bounded)
+  list.limit_pages = list.limit_pages or { urgent = { at = 1, read = 0 }, normal = { at = 1, read = 0 }, bulk = { at = 1, read = 0 } }
+  unpark_some(list, is_bounded)
+  if skipped[1] and not is_bounded then return_skipped(list) end
+  local page = list.limit_pages[lane]
+  while looked_at < MOST_USERS do
+    if not page[page.at] then
+      if page.read >= PAGE * MOST_PAGES or page.has_all then return nil end
+      local found = redis.call('ZRANGE', K['limited:' .. lane], page.read, page.read + PAGE - 1)
+      for _, id in ipairs(found) do page[#page + 1] = id end
+      page.read, page.has_all = page.read + PAGE, #found < PAGE
+      if not page[page.at] then return nil end
+    end
+    local limit = limits.load(page[page.at])
+    local user = limits.free(limit) > 0 and first_user(list, limit, lane, is_bounded)
+    if user then return { limit = limit, user = user, lane = lane, one = user.group and user.ring_owner or user } end
+    page.at = page.at + 1
+  end
+  return nil
+end
+
+-- Take the next task of this user at the limit, with a place of each of its limits; nil if it has none that starts.
+local MOST_TASKS = 8
+function limit_turns.take(turn)
+  local limit, user, lane = turn.limit, turn.user, turn.lane
+  for _ = 1, MOST_TASKS do
+    local window = window_of(limit, user, lane)
+    local id = window.ids[window.at]
+    if not id then return nil end
+    local task = task_record.read(id)
+    window.at = window.at + 1
+    writes.zrem(keys.limit_queue(limit.id, user.name), id)
+    if task and task.state == 'queued' and task.user == user.name and task.raw.waits_at == limit.id then
+      task.owner = user
+      limits.stop_waiting(limit, user, task.priority)
+      if task.expires and task.expires <= clock.now then
+        next_task.expired[#next_task.expired + 1] = task
+      elseif limits.begin(user, task) then
+        return task
+      end
+    end
+  end
+  return nil
+end
+
+-- Another waiting task of the same name and limits for a batch, which takes one place together; nil if the next one is another.
+function limit_turns.take_companion(turn, task)
+  local limit, user = turn.limit, turn.user
+  local window = window_of(limit, user, turn.lane)
+  local id = window.ids[window.at]
+  local another = id and task_record.read(id)
+  if not another or another.state ~= 'queued' or another.raw.waits_at ~= limit.id or another.raw.name ~= task.raw.name
+    or another.limits ~= task.limits or another.expires and another.expires <= clock.now then return nil end
+  window.at = window.at + 1
+  writes.zrem(keys.limit_queue(limit.id, user.name), id)
+  limits.stop_waiting(limit, user, another.priority)
+  another.owner = user
+  return another
+end
+
+-- Charge a turn to the user's tag at the limit, which then is its next place there.
+function limit_turns.charge(list, turn, cost)
+  local limit, user, lane = turn.limit, turn.user, turn.lane
+  local _, place = heap.pop(users_at(list, limit, lane))
+  if place > limit.vtime then records.set(limit, 'vtime', place) end
+  limit.had_turn = true
+  local tag = place + cost / user.weight
+  writes.zadd(keys.limit_tags(limit.id), tag, user.name)
+  local window = window_of(limit, user, lane)
+  if window.ids[window.at] then
+    heap.push(users_at(list, limit, lane), tag, user.name)
+    writes.zadd(keys.limit_users(limit.id, lane), tag, user.name)
+  else
+    leave(limit, user.name, lane)
+  end
+  local page = list.limit_pages[lane]
+  page[#page + 1], page.at = limit.id, page.at + 1
+end

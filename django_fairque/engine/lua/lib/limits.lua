@@ -1,0 +1,421 @@
+-- Limits by key: how many tasks of a key run at once, and how many start in a period, over all tasks and users that name the key.
+--
+-- - A shared limit is a small fair queue. A task with shared limits waits at one of them: at its first limit that has no place, or else at
+--   its first shared one. Its user stands there, by a start tag of the limit's own (start-time fair queueing, as in lib/ring.lua).
+--   lib/limit_turns.lua hands out these tasks.
+-- - A limit of one user has no queue of users. As many of its tasks as have a place are admitted to the user's queues, where they compete in
+--   the user's turns. The others wait at the limit.
+--
+-- A task takes a place of each of its limits when it gets its lease, and gives them back when the lease ends. Invariants: nothing else changes
+-- `running`, and no limit of a user has a free place while its tasks wait (or it stands in `throttled` until it opens).
+--
+-- include numbers calls keys lists counters clock slot writes records ring queues task_record
+
+local limits = {}
+
+local set, add, exact = records.set, records.add, numbers.exact -- called often
+local LANES = { 'urgent', 'normal', 'bulk' }
+local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- how many stand there
+local BIT = { urgent = 1, normal = 2, bulk = 4 } -- of `listed`: the lanes for which the limit stands in `limited:{lane}`
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- how many of these priorities were admitted
+local MOST_ADMITTED = 32 -- tasks that a call admits at one limit
+limits.PREFIX = '\254' -- of the entry in `throttled`: in no UTF-8 text
+
+local by_id, order, arriving = {}, {}, {} -- `arriving`: tasks that begin to wait in this call;
+-- `limits.returning`, by key: the parked places whose users stand at their limits again
+each_call(function()
+  if order[1] then by_id, order = {}, {} end
+  if arriving[1] then arriving = {} end
+  if not limits.returning or next(limits.returning) then limits.returning = {} end
+end)
+
+function limits.count_parked(one, lane, number)
+  add(one, 'parked', number)
+  if lane == 'urgent' then add(one, 'parked_urgent', number) end
+  counters.count('parked', number)
+end
+function limits.are_waiting() return counters.shard.limited > 0 end
+function limits.has_arrivals() return arriving[1] ~= nil end
+
+local function shown(limit) return (limit.waiting > 0 or limit.closed) and limit.waiting or nil end
+
+-- Return the record of a limit, once in a call.
+function limits.load(id)
+  local limit = by_id[id]
+  if limit then return limit end
+  limit = {
+    id = id, key = keys.limit(id), running = 0, waiting = 0, admitted = 0, ['admitted:6'] = 0, ['admitted:7'] = 0, vtime = 0, tat = 0, burst = 1, listed = 0,
+    ['users:urgent'] = 0, ['users:normal'] = 0, ['users:bulk'] = 0, heads = {}, ending = 0, coming = 0, left = {}, gone = {}, windows = {}, standing = {},
+    changed = {},
+  }
+  local flat = calls.attempt('HGETALL', limit.key) or {}
+  for i = 1, #flat, 2 do limit[flat[i]] = numbers.read(flat[i + 1]) or limit[flat[i]] end
+  limit.is_new = #flat == 0
+  limit.has_queue = string.byte(id) == 115 or limit.queue == 1 -- "s"
+  limit.was_shown = shown(limit)
+  if limit.gap then limit.tat = math.min(limit.tat, clock.now + limit.gap * limit.burst) end -- more only if a clock was set back
+  by_id[id], order[#order + 1] = limit, limit
+  return limit
+end
+
+-- How many more tasks of the limit may start now.
+function limits.free(limit)
+  if limit.closed and limit.closed > clock.now then return 0 end
+  local places = limit.at_once and limit.at_once - limit.running or math.huge
+  if not limit.gap then return places end
+  return math.min(places, limit.burst - math.ceil(math.max(0, limit.tat - clock.now) / limit.gap))
+end
+
+-- From when the limit has a place, or one more than it has admitted tasks, as far as the time decides.
+local function opens_at(limit)
+  local at, admitted = limit.closed or 0, limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
+  return limit.gap and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
+end
+
+local function set_values(limit, at_once, gap, burst)
+  local values = { at_once = tonumber(at_once), gap = tonumber(gap), burst = tonumber(burst) or 1 }
+  for _, field in ipairs({ 'at_once', 'gap', 'burst' }) do
+    if limit[field] ~= values[field] then set(limit, field, values[field]) end
+  end
+end
+
+-- Return the limits of a task, as `limit_list` of the task too. A push decides their values.
+function limits.of(task, is_push, user_name)
+  if task.limit_list then return task.limit_list end
+  local parts, found = lists.unpack(task.limits), {}
+  user_name = user_name or task.user or task.owner.name
+  for i = 1, #parts, 5 do
+    local flags = parts[i + 4]
+    local is_of_user = string.find(flags, 'u', 1, true)
+    local limit = limits.load(is_of_user and 'u:' .. #user_name .. ':' .. user_name .. ':' .. parts[i] or 's:' .. parts[i])
+    if is_push or not (limit.at_once or limit.gap) then set_values(limit, parts[i + 1], parts[i + 2], parts[i + 3]) end
+    if string.find(flags, 'n', 1, true) and not limit.has_queue then -- a task that may be replaced waits at the limit until it starts
+      limit.has_queue = true
+      set(limit, 'queue', 1)
+    end
+    found[#found + 1] = limit
+  end
+  task.limit_list = found
+  return found
+end
+
+-- Use, before the first write, the keys at which a task of this user may wait.
+local function touch_places(task, user)
+  for _, limit in ipairs(limits.of(task)) do
+    slot.touch(keys.limit_queue(limit.id, user.name))
+    if limit.has_queue then
+      slot.touch(keys.limit_tags(limit.id))
+      for _, lane in ipairs(LANES) do slot.touch(keys.limit_users(limit.id, lane)) end
+    end
+  end
+end
+
+-- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Those with other limits may wait there instead,
+-- so more are read.
+local function read_heads(limit)
+  local free = limits.free(limit) + limit.ending
+  local wanted = math.min(limit.waiting, math.max(free - limit.admitted, math.min(1, free)))
+  local heads = limit.heads
+  while #heads < wanted and #heads < MOST_ADMITTED do
+    local last = math.min(wanted, MOST_ADMITTED) - 1
+    local ids = calls.attempt('ZRANGE', keys.limit_queue(limit.id, limit.owner.name), #heads, last) or {}
+    if not ids[1] then return end
+    for _, id in ipairs(ids) do
+      local task = task_record.read(id) or { id = id }
+      heads[#heads + 1] = task
+      if task.limits then touch_places(task, limit.owner) end
+      if not task.limits or #limits.of(task) > 1 or ADMITTED[task.priority] and wanted < free then wanted = wanted + 1 end
+      slot.touch(task.priority == 6 and keys.critical(limit.owner.name) or keys.normal(limit.owner.name))
+    end
+  end
+end
+
+-- Read, before the first write, the limits of a task that moves, and the tasks that its move may admit.
+function limits.touch(task, is_push)
+  local frees = task.state == 'started' or task.state == 'queued' and (task.raw.waits_at or '') == ''
+  for _, limit in ipairs(limits.of(task, is_push)) do
+    if not limit.has_queue then
+      if frees then limit.ending = limit.ending + 1 end
+      limit.owner = task.owner
+      read_heads(limit)
+    end
+  end
+  touch_places(task, task.owner)
+end
+
+-- The user of a limit that is of one user; nil for a shared one.
+function limits.owner_name(id)
+  local size, at = string.match(id, '^u:(%d+):()')
+  return size and string.sub(id, at, at + tonumber(size) - 1)
+end
+
+-- Look at the limit with this id again, because it has opened or was changed. `load_user(name)` returns the record of a user.
+function limits.reconsider(id, load_user)
+  local limit = limits.load(id)
+  set(limit, 'held', limit.held)
+  if not limit.has_queue then
+    limit.owner = load_user(limits.owner_name(id))
+    read_heads(limit)
+    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- left over
+  end
+  return limit
+end
+
+-- Whether a task is refused because a limit at which it must not wait has no place. Its limits have the values that it names.
+local function flags_of(task) return function(i) return lists.unpack(task.limits)[5 * i] end end
+function limits.refuses(task, user_name)
+  local flags = flags_of(task)
+  for i, limit in ipairs(limits.of(task, true, user_name)) do
+    if string.find(flags(i), 's', 1, true) and limits.free(limit) - limit.waiting - limit.admitted - limit.coming < 1 then return true end
+  end
+  return false
+end
+
+-- Count a task that is accepted. Return its limits of which the newest task counts.
+function limits.accept(task)
+  local flags, newest = flags_of(task), {}
+  for i, limit in ipairs(task.limit_list) do
+    limit.coming = limit.coming + 1
+    if string.find(flags(i), 'n', 1, true) then newest[#newest + 1] = limit end
+  end
+  return newest
+end
+
+local function count_waiting(limit, user, priority, amount)
+  add(limit, 'waiting', amount)
+  add(user, 'limited', amount)
+  counters.count('limited', amount)
+  counters.count('depth:' .. priority, amount)
+end
+function limits.stop_waiting(limit, user, priority) count_waiting(limit, user, priority, -1) end
+
+local function wait_at(limit, user, task)
+  arriving[#arriving + 1] = { limit = limit, user = user, task = task }
+  count_waiting(limit, user, task.priority, 1)
+end
+
+-- Whether a task of this priority may be admitted: a critical or urgent one also beyond the places, so that it does not wait behind the
+-- others. Each start looks for a place again.
+local function can_admit(limit, priority)
+  local free = limits.free(limit)
+  return free > limit.admitted or ADMITTED[priority] and free > limit[ADMITTED[priority]] or false
+end
+
+-- The limit at which a queued task waits; nil if it is admitted to its user's queues.
+local function place_of(task)
+  local shared
+  for _, limit in ipairs(limits.of(task)) do
+    if limit.has_queue then
+      if limits.free(limit) < 1 then return limit end
+      shared = shared or limit
+    elseif not can_admit(limit, task.priority) then
+      return limit
+    end
+  end
+  return shared
+end
+
+-- Queue a task with limits.
+function limits.enter(user, task, at_front)
+  local limit = place_of(task)
+  if limit then return wait_at(limit, user, task) end
+  for _, one in ipairs(limits.of(task)) do
+    add(one, 'admitted', 1)
+    if ADMITTED[task.priority] then add(one, ADMITTED[task.priority], 1) end
+  end
+  if (task.raw.waits_at or '') ~= '' then redis.call('HSET', task.key, 'waits_at', '') end
+  queues.enter(user, task, at_front)
+end
+
+-- An admitted task leaves its user's queues.
+function limits.remove_admitted(task)
+  for _, limit in ipairs(limits.of(task)) do
+    if not limit.has_queue then
+      add(limit, 'admitted', -1)
+      if ADMITTED[task.priority] then add(limit, ADMITTED[task.priority], -1) end
+    end
+  end
+end
+
+-- A queued task is not to be started. Return whether it waited at a limit, and not in its user's queues.
+function limits.leave(user, task)
+  local id = task.raw.waits_at or ''
+  if id == '' then
+    limits.remove_admitted(task)
+    return false
+  end
+  local limit = limits.load(id)
+  limit.left[task.id] = true
+  writes.zrem(keys.limit_queue(id, user.name), task.id)
+  count_waiting(limit, user, task.priority, -1)
+  return true
+end
+
+-- Take a place of each limit for a task that is to start; if one has none, the task waits there. Return whether it starts.
+function limits.begin(user, task)
+  local found = limits.of(task)
+  for _, limit in ipairs(found) do
+    if limits.free(limit) < 1 then
+      task.owner = user
+      limits.touch(task)
+      wait_at(limit, user, task)
+      return false
+    end
+  end
+  for _, limit in ipairs(found) do
+    add(limit, 'running', 1)
+    if limit.gap then set(limit, 'tat', math.max(limit.tat, clock.now) + limit.gap) end
+  end
+  return true
+end
+
+-- The lease of a task has ended: by how much its cost was higher than expected. A task that was given back has used no token of a rate.
+function limits.finish(user, task, difference, is_run)
+  for _, limit in ipairs(limits.of(task)) do
+    if not task.is_companion then
+      set(limit, 'running', math.max(0, limit.running - 1))
+      if limit.gap and not is_run then set(limit, 'tat', limit.tat - limit.gap) end
+    end
+    if limit.has_queue and difference ~= 0 then
+      limit.corrections = limit.corrections or {}
+      limit.corrections[user.name] = (limit.corrections[user.name] or 0) + difference / user.weight
+    end
+  end
+end
+
+-- Let a user stand at a limit with its tasks of this lane, if it does not. Invariant: its tag there is not behind the limit's virtual time.
+function limits.stand(limit, user_name, lane)
+  if limit.standing[lane .. user_name] then return end
+  limit.standing[lane .. user_name] = true
+  local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(limit.id), user_name) or nil) or 0
+  if calls.attempt('ZADD', keys.limit_users(limit.id, lane), 'NX', exact(math.max(limit.vtime, tag)), user_name) == 1 then
+    add(limit, USERS[lane], 1)
+    if limits.free(limit) > 0 then ring.has_grown = true end
+  end
+end
+
+-- The user has no more tasks of this lane at the limit, or is parked.
+function limits.step_out(limit, user_name, lane)
+  limit.standing[lane .. user_name] = nil
+  writes.zrem(keys.limit_users(limit.id, lane), user_name)
+  add(limit, USERS[lane], -1)
+end
+
+local function admit(limit)
+  while limit.heads[1] and can_admit(limit, limit.heads[1].priority) do
+    local task = table.remove(limit.heads, 1)
+    writes.zrem(keys.limit_queue(limit.id, limit.owner.name), task.id)
+    if task.state == 'queued' and task.raw.waits_at == limit.id and not limit.left[task.id] then
+      task.owner = limit.owner
+      count_waiting(limit, limit.owner, task.priority, -1)
+      limits.enter(limit.owner, task, false)
+    end
+  end
+end
+
+-- Where a task stands among those of its user that wait at a limit: by priority, then by the moment it became ready.
+function limits.score(task) return (7 - task.priority) * queues.BAND + math.max(0, task.ready - clock.EPOCH) end
+
+local function arrive(one)
+  local limit, task = one.limit, one.task
+  redis.call('HSET', task.key, 'waits_at', limit.id)
+  writes.zadd(keys.limit_queue(limit.id, one.user.name), limits.score(task), task.id)
+  if limit.has_queue then limits.stand(limit, one.user.name, queues.lane_of(task.priority)) end
+end
+
+-- Write where the limit stands in the indexes. Invariant: `limited:{lane}` has the limits with a free place at which users stand.
+local function save_places(limit)
+  local free, listed, at = limits.free(limit), 0, nil
+  for _, lane in ipairs(LANES) do
+    local is_listed = limit.has_queue and free > 0 and limit[USERS[lane]] > 0
+    local was_listed = math.floor(limit.listed / BIT[lane]) % 2 == 1
+    if is_listed then
+      listed = listed + BIT[lane]
+      if not was_listed or limit.had_turn then -- limits take turns
+        counters.set('limit_turn', counters.shard.limit_turn + 1)
+        writes.zadd(K['limited:' .. lane], counters.shard.limit_turn, limit.id)
+      end
+      if not was_listed then ring.has_grown = true end
+    elseif was_listed then
+      writes.zrem(K['limited:' .. lane], limit.id)
+    end
+  end
+  if listed ~= limit.listed then set(limit, 'listed', listed) end
+  limit.had_turn = nil
+  if limit.closed and limit.closed <= clock.now then set(limit, 'closed', nil) end
+  if limit.waiting > 0 and not limit.has_queue and free > limit.admitted then
+    at = clock.now -- the next call admits more
+  elseif (limit.waiting > 0 or limit.closed) and opens_at(limit) > clock.now then
+    at = opens_at(limit)
+  end
+  if at ~= limit.held then
+    set(limit, 'held', at)
+    if at then
+      counters.note_due(at)
+      writes.zadd(K.throttled, at, limits.PREFIX .. limit.id)
+    else
+      writes.zrem(K.throttled, limits.PREFIX .. limit.id)
+    end
+  end
+  if shown(limit) ~= limit.was_shown then
+    limit.was_shown = shown(limit)
+    if limit.was_shown then writes.zadd(K.limits, limit.waiting, limit.id) else writes.zrem(K.limits, limit.id) end
+  end
+end
+
+local function save_limit(limit)
+  if limit.waiting == 0 then -- those who still stand there have no tasks any more
+    for _, lane in ipairs(LANES) do
+      if limit[USERS[lane]] > 0 then
+        writes.flush() -- some may have come back in this call
+        redis.call('DEL', keys.limit_users(limit.id, lane))
+        set(limit, USERS[lane], 0)
+      end
+    end
+    limit.standing = {}
+  end
+  for user_name, amount in pairs(limit.corrections or {}) do
+    calls.attempt('ZADD', keys.limit_tags(limit.id), 'XX', 'INCR', exact(amount), user_name)
+    for _, lane in ipairs(LANES) do
+      if limit[USERS[lane]] > 0 then calls.attempt('ZADD', keys.limit_users(limit.id, lane), 'XX', 'INCR', exact(amount), user_name) end
+    end
+  end
+  limit.corrections = nil
+  if limit.changed.vtime then calls.attempt('ZREMRANGEBYSCORE', keys.limit_tags(limit.id), '-inf', exact(limit.vtime)) end
+  save_places(limit)
+  local is_used = limit.running + limit.waiting + limit.admitted > 0 or limit.closed
+  local used_until = limit.gap and limit.tat > clock.now and limit.tat
+  if is_used or used_until then
+    local was_idle, time_left = limit.idle, exact(math.ceil(((used_until or 0) - clock.now) / 1000) + 1000)
+    if is_used and was_idle then set(limit, 'idle', nil) elseif not is_used then set(limit, 'idle', 1) end
+    local values, unset = records.changes(limit)
+    if #values > 0 then redis.call('HSET', limit.key, unpack(values)) end
+    if #unset > 0 then redis.call('HDEL', limit.key, unpack(unset)) end
+    if not is_used then redis.call('PEXPIRE', limit.key, time_left) elseif was_idle then redis.call('PERSIST', limit.key) end
+  else
+    if not limit.is_new then redis.call('DEL', limit.key, keys.limit_tags(limit.id)) end
+    by_id[limit.id] = nil -- who needs it again reads it again
+  end
+  limit.is_new = false
+  records.forget_changes(limit)
+end
+
+-- Admit tasks, let others begin to wait, and write what has changed. Before the users are written: their counts change too.
+function limits.save()
+  if not order[1] then return end
+  for _, limit in ipairs(order) do
+    if limit.heads[1] then admit(limit) end
+  end
+  for key, places in pairs(limits.returning) do
+    for place in pairs(places) do writes.zrem(key, place) end
+  end
+  limits.returning = {}
+  if arriving[1] then
+    writes.flush() -- a user may have left a limit in this call
+    for _, one in ipairs(arriving) do arrive(one) end
+    arriving = {}
+  end
+  for _, limit in ipairs(order) do
+    if next(limit.changed) or limit.corrections or limit.had_turn then save_limit(limit) end
+  end
+end

@@ -1,0 +1,128 @@
+"""The limits of tasks by key: how many tasks of a key run at once, and how many start in a period (``lua/lib/limits.lua``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+from django_fairque.engine.model.durations import is_integer
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.ids import check_id
+from django_fairque.engine.model.payload import pack, unpack
+
+AtLimit = Literal["wait", "skip", "newest"]
+AT_LIMIT_VALUES: tuple[AtLimit, ...] = get_args(AtLimit)
+MAX_LIMITS = 4
+"""The largest number of limits of a task."""
+MAX_AT_ONCE = 1_000_000
+"""The largest number of tasks of a key that run at once, and the largest burst of a rate."""
+
+_RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_OF_USER = b"u"
+_AT_LIMIT_FLAGS: dict[AtLimit, bytes] = {"wait": b"", "skip": b"s", "newest": b"n"}
+
+
+class TaskLimit(NamedTuple):
+    """A limit of one task. Limits with the same key are one, which all tasks of the key share."""
+
+    key: str
+    """The key, without placeholders: from 1 to 256 bytes."""
+    at_once: int | None = None
+    """The largest number of tasks of the key that run at once; None for any number."""
+    gap: int | None = None
+    """The microseconds between the starts of two tasks of the key, on average; None for no rate."""
+    burst: int = 1
+    """The number of tasks that may start at once under the rate."""
+    is_of_user: bool = False
+    """Whether each user has a limit of its own under this key."""
+    at_limit: AtLimit = "wait"
+    """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of its user that
+    wait for the key (``"newest"``)."""
+
+
+def limit_id_of(key: str, user_id: str | None = None) -> str:
+    """Return the server's id of a limit: of a shared one, or of the one that a user has of its own under this key."""
+    return f"s:{key}" if user_id is None else f"u:{len(user_id.encode())}:{user_id}:{key}"
+
+
+def divide_limits(limits: Sequence[TaskLimit], shard: int, shards: int) -> tuple[TaskLimit, ...]:
+    """Return the limits of a task with the part that this shard, one of several, has of each shared limit.
+
+    Users are spread over the shards, and each shard counts for itself. A part is at least one task.
+    """
+    return tuple(
+        limit
+        if limit.is_of_user
+        else limit._replace(
+            at_once=limit.at_once and max(1, (limit.at_once + shards - 1 - shard) // shards),
+            gap=limit.gap and limit.gap * shards,
+            burst=max(1, (limit.burst + shards - 1 - shard) // shards),
+        )
+        for limit in limits
+    )
+
+
+def parse_rate(rate: str | None) -> tuple[int, int] | None:
+    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
+    if rate is None:
+        return None
+    match = _RATE.match(rate) if isinstance(rate, str) else None
+    if not match or int(match[1]) < 1 or (match[2] and int(match[2]) < 1):
+        raise TaskValidationError(
+            f"a rate is written 'tasks/unit' with unit s, m, h or d, such as '100/m'; got {short(rate)}"
+        )
+    return int(match[1]), int(match[2] or 1) * _UNITS[match[3]]
+
+
+def gap_of(tasks: int, seconds: int) -> int:
+    """Return the microseconds between two tasks of a rate, rounded up: no period has more than the rate and the burst."""
+    return -(-seconds * 1_000_000 // tasks)
+
+
+def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
+    """Return the limits of a task. Raises `TaskValidationError` for another value, or more than `MAX_LIMITS`."""
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else None
+    if found is None or not all(isinstance(limit, TaskLimit) for limit in found):
+        raise TaskValidationError(f"{name} must be a sequence of TaskLimit, got {short(value)}")
+    if len(found) > MAX_LIMITS:
+        raise TaskValidationError(f"{name} may have at most {MAX_LIMITS} limits, got {len(found)}")
+    for limit in found:
+        check_id(limit.key, "the key of a limit")
+        for part, number in (("at_once", limit.at_once), ("burst", limit.burst)):
+            if number is not None and not is_integer(number, 1, MAX_AT_ONCE):
+                raise TaskValidationError(
+                    f"{part} of limit {limit.key!r} must be an integer from 1 to {MAX_AT_ONCE}, got {short(number)}"
+                )
+        if limit.at_limit not in AT_LIMIT_VALUES:
+            raise TaskValidationError(
+                f"at_limit of limit {limit.key!r} must be one of {', '.join(AT_LIMIT_VALUES)}, got {short(limit.at_limit)}"
+            )
+    return found
+
+
+def describe_skipping(limits: Iterable[TaskLimit]) -> str:
+    """Return the keys of the limits at which a task does not wait, for an error."""
+    return ", ".join(f"limit {limit.key!r}" for limit in limits if limit.at_limit == "skip")
+
+
+def encode_limits(limits: Sequence[TaskLimit]) -> bytes:
+    """Return the form of a task's limits in its record and in pushes; empty without limits."""
+    parts: list[str | int | bytes] = []
+    for limit in limits:
+        flags = (_OF_USER if limit.is_of_user else b"") + _AT_LIMIT_FLAGS[limit.at_limit]
+        rate = ("", "") if limit.gap is None else (limit.gap, limit.burst)
+        parts += [limit.key, "" if limit.at_once is None else limit.at_once, *rate, flags]
+    return pack(parts) if parts else b""
+
+
+def decode_limits(form: bytes) -> tuple[TaskLimit, ...]:
+    """Return the limits in a form of `encode_limits`. Raises `ValueError` for other bytes."""
+    parts = unpack(form)
+    found = []
+    for key, at_once, gap, burst, flags in zip(*[iter(parts)] * 5, strict=True):
+        at_limit: AtLimit = next((name for name, flag in _AT_LIMIT_FLAGS.items() if flag and flag in flags), "wait")
+        numbers = int(at_once) if at_once else None, int(gap) if gap else None, int(burst or 1)
+        found.append(TaskLimit(key.decode(), *numbers, _OF_USER in flags, at_limit))
+    return tuple(found)

@@ -1,0 +1,252 @@
+"""Limits by key: tasks that share a key run at once only up to its limit, and no place stays free while one waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_fairque.engine.model.errors import AtLimitError, TaskNotFoundError
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.limits import TaskLimit
+from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
+from tests.engine.conftest import NOW, MakeQueue, task
+
+MAILBOX = TaskLimit("mailbox", 1, is_of_user=True)
+
+
+def push(
+    queue: FairQueue, user: str, *limits: TaskLimit, number: int = 1, now: float = NOW, **options: Any
+) -> list[str]:
+    tasks = [task(user, limits=limits, **options) for _ in range(number)]
+    return [result.task_id for result in queue.push_batch(tasks, now=now)]
+
+
+def fetch(queue: FairQueue, number: int = 100, now: float = NOW) -> list[Lease]:
+    return queue.pop_batch(number, "w", now=now)
+
+
+def finish(queue: FairQueue, *leases: Lease, now: float = NOW) -> None:
+    for lease in leases:
+        queue.settle([Outcome.finish(lease)], now=now)
+
+
+def started(queue: FairQueue, leases: list[Lease]) -> list[str]:
+    return [lease.task.user_id for lease in leases]
+
+
+def test_a_shared_limit_starts_as_many_tasks_as_it_has_places(queue: FairQueue) -> None:
+    for user in "abc":
+        push(queue, user, TaskLimit("k", 2), number=3)
+    leases = fetch(queue)
+    assert len(leases) == 2
+    assert fetch(queue) == []
+    finish(queue, leases[0])
+    assert len(fetch(queue)) == 1
+
+
+def test_users_take_turns_at_a_shared_limit(queue: FairQueue) -> None:
+    for user in "abc":
+        push(queue, user, TaskLimit("k", 1), number=3)
+    order = []
+    while leases := fetch(queue):
+        order += started(queue, leases)
+        finish(queue, *leases)
+    assert len(order) == 9
+    assert all(sorted(order[first : first + 3]) == ["a", "b", "c"] for first in (0, 3, 6))
+
+
+def test_a_limit_of_one_user_leaves_the_other_tasks_of_the_user_alone(queue: FairQueue) -> None:
+    push(queue, "a", MAILBOX, number=3)
+    free = push(queue, "a", number=2)
+    leases = fetch(queue)
+    assert len(leases) == 3
+    assert {lease.task.task_id for lease in leases} > set(free)
+    finish(queue, *leases)
+    assert len(fetch(queue)) == 1
+
+
+def test_each_user_has_its_own_limit_under_the_same_key(queue: FairQueue) -> None:
+    push(queue, "a", MAILBOX, number=2)
+    push(queue, "b", MAILBOX, number=2)
+    assert sorted(started(queue, fetch(queue))) == ["a", "b"]
+
+
+def test_a_task_takes_all_its_limits_or_none(queue: FairQueue) -> None:
+    both = [TaskLimit("k", 1), MAILBOX]
+    push(queue, "a", *both, number=2)
+    push(queue, "b", *both, number=2)
+    push(queue, "a", MAILBOX)
+    first = fetch(queue)
+    assert len(first) == 2 or started(queue, first) == ["a"]
+    seen = []
+    while first:
+        assert sum("k" in [limit.key for limit in queue.get_task(lease.task.task_id).limits] for lease in first) <= 1
+        seen += first
+        finish(queue, *first)
+        first = fetch(queue)
+    assert len(seen) == 5
+
+
+def test_a_rate_lets_a_task_start_when_its_time_has_come(queue: FairQueue) -> None:
+    push(queue, "a", TaskLimit("api", gap=1_000_000, burst=2), number=4)
+    leases = fetch(queue)
+    assert len(leases) == 2
+    finish(queue, *leases)
+    assert fetch(queue, now=NOW + 0.5) == []
+    assert len(fetch(queue, now=NOW + 1)) == 1
+    assert len(fetch(queue, now=NOW + 2)) == 1
+
+
+def test_a_rate_of_one_user_lets_a_task_start_when_its_time_has_come(queue: FairQueue) -> None:
+    push(queue, "a", TaskLimit("api", gap=1_000_000, burst=2, is_of_user=True), number=4)
+    leases = fetch(queue)
+    assert len(leases) == 2
+    finish(queue, *leases)
+    assert fetch(queue, now=NOW + 0.5) == []
+    assert len(fetch(queue, now=NOW + 1)) == 1
+    assert len(fetch(queue, now=NOW + 2)) == 1
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_task_that_is_given_back_returns_its_place_and_its_token(queue: FairQueue, is_of_user: bool) -> None:
+    push(queue, "a", TaskLimit("api", 1, 1_000_000, is_of_user=is_of_user), number=2)
+    (lease,) = fetch(queue)
+    queue.release(lease, now=NOW)
+    assert len(fetch(queue)) == 1
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_an_ended_lease_returns_its_place(make_queue: MakeQueue, is_of_user: bool) -> None:
+    queue = make_queue(fair_by="tasks", retry_jitter=0, lease_seconds=10)
+    push(queue, "a", TaskLimit("k", 1, is_of_user=is_of_user), number=2)
+    assert len(fetch(queue)) == 1
+    assert len(fetch(queue, now=NOW + 20)) == 1
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_canceled_task_lets_the_next_one_start(queue: FairQueue, is_of_user: bool) -> None:
+    first, second, third = push(queue, "a", TaskLimit("k", 1, is_of_user=is_of_user), number=3)
+    assert queue.cancel(first, now=NOW)
+    (lease,) = fetch(queue)
+    assert lease.task.task_id == second
+    assert queue.cancel(third, now=NOW)
+    finish(queue, lease)
+    assert fetch(queue) == []
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_waiting_task_that_expires_becomes_a_dead_letter(queue: FairQueue, is_of_user: bool) -> None:
+    limit = TaskLimit("k", 1, is_of_user=is_of_user)
+    push(queue, "a", limit)
+    push(queue, "a", limit, expires=5, number=2)
+    (lease,) = fetch(queue)
+    finish(queue, lease, now=NOW + 6)
+    assert fetch(queue, now=NOW + 6) == []
+    assert [letter.failure_type.value for letter in queue.dlq.list()] == ["expired", "expired"]
+
+
+def test_the_tasks_of_a_paused_user_do_not_keep_the_places_from_others(queue: FairQueue) -> None:
+    limit = TaskLimit("k", 1)
+    for user in "abc":
+        push(queue, user, limit, number=2)
+    queue.user("a").pause(now=NOW)
+    queue.user("b").pause(now=NOW)
+    (lease,) = fetch(queue)
+    assert lease.task.user_id == "c"
+    finish(queue, lease)
+    queue.user("a").resume(now=NOW)
+    users = []
+    while leases := fetch(queue):
+        users += started(queue, leases)
+        finish(queue, *leases)
+    assert sorted(users) == ["a", "a", "c"]
+
+
+@pytest.mark.parametrize("keys", [1, 40])
+def test_a_user_at_its_own_limit_starts_its_next_task_when_one_ends(queue: FairQueue, keys: int) -> None:
+    queue.user("a").set_max_running(1, now=NOW)
+    for number in range(keys):
+        push(queue, "a", TaskLimit(f"k{number}", 5), number=2)
+    push(queue, "b", TaskLimit("k0", 5))
+    leases = fetch(queue)
+    assert sorted(started(queue, leases)) == ["a", "b"]
+    total = 0
+    while leases:
+        total += len(leases)
+        finish(queue, *leases)
+        leases = fetch(queue)
+        assert len(leases) <= 1
+    assert total == 2 * keys + 1
+
+
+def test_a_member_of_a_paused_organization_does_not_keep_the_place(queue: FairQueue) -> None:
+    limit = TaskLimit("k", 1)
+    queue.user("a").set_organization("acme", now=NOW)
+    push(queue, "a", limit, number=2)
+    push(queue, "b", limit, number=2)
+    queue.organization("acme").pause(now=NOW)
+    leases = fetch(queue)
+    assert started(queue, leases) == ["b"]
+    queue.organization("acme").resume(now=NOW)
+    finish(queue, *leases)
+    assert started(queue, fetch(queue)) == ["a"]
+
+
+def test_urgent_tasks_of_a_limit_start_first_and_bulk_tasks_last(queue: FairQueue) -> None:
+    limit = TaskLimit("k", 1)
+    for lane in ("bulk", "normal", "urgent"):
+        push(queue, lane, limit, lane=lane)
+    users = []
+    while leases := fetch(queue):
+        users += started(queue, leases)
+        finish(queue, *leases)
+    assert users == ["urgent", "normal", "bulk"]
+
+
+def test_within_a_limit_the_tasks_of_a_user_start_by_priority(queue: FairQueue) -> None:
+    limit = TaskLimit("k", 1)
+    low, high = push(queue, "a", limit, priority=1) + push(queue, "a", limit, priority=5)
+    assert [fetch(queue)[0].task.task_id] == [high]
+    assert low != high
+
+
+def test_a_more_urgent_task_of_a_limit_of_one_user_does_not_wait_behind_an_admitted_one(queue: FairQueue) -> None:
+    push(queue, "a", MAILBOX, priority=1)
+    push(queue, "a", number=20)
+    (critical,) = push(queue, "a", MAILBOX, priority=6)
+    assert fetch(queue, 1)[0].task.task_id == critical
+
+
+def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
+    limit = TaskLimit("rebuild", 1, at_limit="skip")
+    push(queue, "a", limit)
+    with pytest.raises(AtLimitError, match="at_limit='skip'"):
+        push(queue, "a", limit)
+    results = queue.push_batch  # one of two in a batch
+    with pytest.raises(AtLimitError) as refused:
+        results([task("b", limits=[TaskLimit("other", 1, at_limit="skip")]) for _ in range(2)], now=NOW)
+    assert [getattr(result, "status", "") for result in refused.value.results] == ["accepted", "at_limit"]
+
+
+def test_a_graph_with_a_task_that_must_not_wait_is_refused_as_a_whole(queue: FairQueue) -> None:
+    limit = TaskLimit("rebuild", 1, at_limit="skip")
+    push(queue, "a", limit)
+    free = task("a", task_id="first")
+    with pytest.raises(AtLimitError, match="'rebuild'"):
+        queue.push_graph([free, task("a", limits=[limit], depends_on=["first"])], now=NOW)
+    with pytest.raises(TaskNotFoundError):
+        queue.get_task("first")
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_the_newest_task_of_a_limit_replaces_those_of_its_user_that_wait(queue: FairQueue, is_of_user: bool) -> None:
+    limit = TaskLimit("rebuild", 1, is_of_user=is_of_user, at_limit="newest")
+    (running,) = push(queue, "a", limit)
+    assert len(fetch(queue)) == 1
+    (other,) = push(queue, "b", limit)
+    first, second = push(queue, "a", limit) + push(queue, "a", limit)
+    third, fourth = push(queue, "a", limit, number=2)
+    states = [queue.get_task(task_id).state.value for task_id in (running, other, first, second, third, fourth)]
+    assert states == ["started", "queued", "canceled", "canceled", "canceled", "queued"]
