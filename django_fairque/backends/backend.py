@@ -184,6 +184,7 @@ class FairqueBackend(BaseTaskBackend):
     def option_mistakes(self) -> list[str]:
         """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
         found = [(path, self.settings.get_options(path).problem) for path in definitions.known_paths()]
+        found += [(path, definitions.find_limit_problem(path)) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
         return [
             f"OPTIONS of TASKS[{self.alias!r}]: {problem}" for problem in [*self.settings.problems, *contradictions]

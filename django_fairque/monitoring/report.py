@@ -18,6 +18,8 @@ from django_fairque.engine.users.users import HOLD_REASONS
 from .formatting import approximate, duration, number, pluralize, rate, share, table
 
 if TYPE_CHECKING:
+    from django_fairque.engine.limits.limits import LimitStats
+    from django_fairque.engine.model.limits import TaskLimit
     from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
@@ -111,6 +113,14 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
     yield _format_numbers("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def limit_values(limit: LimitStats | TaskLimit) -> str:
+    """``4 at once, 100/s (burst 20)``: the values of a limit by key; ``-`` for none."""
+    parts = [f"{number(limit.at_once)} at once"] if limit.at_once is not None else []
+    if limit.rate is not None:
+        parts.append(limit.rate + (f" (burst {number(limit.burst)})" if limit.burst and limit.burst > 1 else ""))
+    return ", ".join(parts) or "-"
 
 
 def pause_suffix(pause: Pause | None) -> str:

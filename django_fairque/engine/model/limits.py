@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Union, get_args
 
-from django_fairque.engine.model.durations import is_integer
+from django_fairque.engine.model.durations import duration_us, is_integer, moment, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.payload import pack, unpack
@@ -17,6 +18,8 @@ MAX_LIMITS = 4
 """The largest number of limits of a task."""
 MAX_AT_ONCE = 1_000_000
 """The largest number of tasks of a key that run at once, and the largest burst of a rate."""
+ClosingEnd = Union[float, timedelta, datetime, None]  # noqa: UP007 - evaluated on 3.10 too
+"""The end of a closing: seconds from now, a timedelta, an aware datetime, or None for no end."""
 
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -40,6 +43,11 @@ class TaskLimit(NamedTuple):
     at_limit: AtLimit = "wait"
     """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of its user that
     wait for the key (``"newest"``)."""
+
+    @property
+    def rate(self) -> str | None:
+        """The rate, as people write it; None for none."""
+        return None if self.gap is None else write_rate(self.gap)
 
 
 def limit_id_of(key: str, user_id: str | None = None) -> str:
@@ -79,6 +87,29 @@ def parse_rate(rate: str | None) -> tuple[int, int] | None:
 def gap_of(tasks: int, seconds: int) -> int:
     """Return the microseconds between two tasks of a rate, rounded up: no period has more than the rate and the burst."""
     return -(-seconds * 1_000_000 // tasks)
+
+
+def write_rate(gap: float) -> str:
+    """Return the rate with this gap (us) between two starts, as people write it: ``100/s``, ``30/m``, or ``1/7s``."""
+    for unit, seconds in _UNITS.items():
+        tasks = seconds * 1_000_000 / gap
+        if tasks > 0.999 and abs(tasks - round(tasks)) < 1e-4 * tasks:
+            return f"{round(tasks)}/{unit}"
+    return f"1/{gap / 1_000_000:.6g}s"
+
+
+def encode_end(until: ClosingEnd) -> int | str:
+    """Return the end of a closing as the server reads it: a moment, or a length of time as a negative number (us)."""
+    if until is None:
+        return ""
+    if isinstance(until, str):
+        raise TaskValidationError(
+            f"until must be a number of seconds, a timedelta or an aware datetime, got the text {short(until)}; convert a "
+            "header such as Retry-After with float()"
+        )
+    if isinstance(until, datetime):
+        return max(1, to_us(moment(until, "until") or 0.0))
+    return -max(1, duration_us(until, "until"))  # the server counts a length of time
 
 
 def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
