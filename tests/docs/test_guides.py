@@ -390,11 +390,6 @@ def test_the_examples_of_observability_work_as_described(project: Project) -> No
     assert get_config().tracing
 
 
-def test_the_page_about_sentry_can_be_read(project: Project) -> None:
-    """Its one block is not run here: tests/lab/observability does."""
-    project.read("sentry.md")
-
-
 def test_the_example_of_a_renamed_task_keeps_its_name(project: Project) -> None:
     project.read("upgrading.md")
     assert sys.modules["shop.mail"].send_receipt.name == "shop.tasks.send"

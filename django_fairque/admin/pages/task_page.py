@@ -22,6 +22,8 @@ from django_fairque.admin.pages.dependencies import (
     open_subtree,
     task_link,
 )
+from django_fairque.admin.pages.limits import describe_values
+from django_fairque.engine.limits.limits import parse_limit_id
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
@@ -96,6 +98,9 @@ class TaskPage(PayloadEditor):
             "last_frame": last_frame(redacted_text(attempts[-1].traceback)) if is_dead and attempts else "",
             "timeline": timeline(task),
             "sla": sla_state(task),
+            "limits": [
+                (limit.key, describe_values(limit), task.user_id if limit.is_of_user else "") for limit in task.limits
+            ],
             "bars": bars,
             "longest_bar": max((bar.total for bar in bars), default=0.0) or 1.0,
             "attempts": attempts,
@@ -137,6 +142,9 @@ class TaskPage(PayloadEditor):
             line.update(action=action, label=label)
         elif reason.kind in ("capped", "throttled"):
             line.update(url=self.link("users", user=task.user_id), label=_("Limits of the user"))
+        elif reason.kind.startswith("limit_"):
+            key, user = parse_limit_id(task.waits_at.encode())
+            line.update(url=self.link("limits", limit=key, user=user or ""), label=_("The limit"))
         elif reason.kind == "depends":
             line.update(url=self.link("dependencies", task=task.task_id), label=_("Show the graph"))
         return line
