@@ -76,6 +76,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield _format_numbers("states", stats.states)
     yield _format_numbers("ready", stats.depth)
     yield _format_numbers("dead", stats.dead)
+    if stats.waiting_at_limits:
+        yield f"{'limits':8} {pluralize(stats.waiting_at_limits, 'queued task waits', 'queued tasks wait')} at a limit by key"
     yield _recent_rates(stats)
     if trend := trend_words(stats.trend):
         yield f"{'backlog':8} {trend}"

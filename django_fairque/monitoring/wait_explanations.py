@@ -42,7 +42,7 @@ class Reason:
 
     ``kind``, for programs, is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended,
     dead, expired, queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker,
-    not_served, limit_closed, limit_full, limit_rate, limit_ahead, limit_next, behind_own, lane_ahead, behind_lanes,
+    not_served, limit_closed, limit_full, limit_rate, limit_ahead, behind_own, lane_ahead, behind_lanes,
     behind_users, next.
     """
 
@@ -132,10 +132,9 @@ def _explain_started(queue: FairQueue, task: Task, standing: WaitReason) -> Iter
 def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     alive = queue.workers()
     found = [*_unknown_name(alive, task), *_limits(task, standing), *_workers(alive, task)]
-    yield from found
     if standing.limit is not None:
-        yield from _explain_limit(queue, standing, standing.limit)
-        return
+        found += _explain_limit(queue, standing, standing.limit)
+    yield from found
     ahead = standing.position or 0
     if ahead:
         text = ngettext(
@@ -149,57 +148,49 @@ def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Itera
             standing.users_before,
         )
         yield Reason("behind_users", text % {"count": number(standing.users_before)})
-    of_lanes = list(_explain_lane(queue, standing))
+    of_lanes = [] if standing.limit is not None else list(_explain_lane(queue, standing))
     yield from of_lanes
     if not (found or ahead or standing.users_before or of_lanes):
         yield Reason("next", _("Nothing stands in its way: the next free worker takes it."))
 
 
 def _explain_limit(queue: FairQueue, standing: WaitReason, limit: LimitStats) -> Iterator[Reason]:
-    """Yield the reasons why the limit lets the task not start, or else who is next."""
+    """Yield the reasons why the limit does not let the task start."""
     words = {
         "limit": limit.key,
         "running": number(limit.running),
         "cap": number(limit.at_once or 0),
         "rate": limit.rate,
     }
-    before = [*_explain_closing(limit, words)]
+    if limit.closed_until is not None:
+        text = _("Limit %(limit)s is closed until %(when)s.") % {**words, "when": _when(limit.closed_until)}
+        yield Reason("limit_closed", text)
+    elif limit.is_closed:
+        yield Reason("limit_closed", _("Limit %(limit)s is closed until somebody opens it.") % words)
     if limit.is_full:
         text = ngettext(
             "%(running)s of %(cap)s task of limit %(limit)s runs.",
             "%(running)s of %(cap)s tasks of limit %(limit)s run.",
             limit.at_once or 0,
         )
-        before.append(Reason("limit_full", text % words))
+        yield Reason("limit_full", text % words)
     if limit.opens_at is not None and limit.opens_at != limit.closed_until:
         text = _("The rate %(rate)s of limit %(limit)s allows the next start in %(left)s.")
-        before.append(Reason("limit_rate", text % {**words, "left": duration(limit.opens_at - standing.now)}))
-    yield from before
-    if before:
+        yield Reason("limit_rate", text % {**words, "left": duration(limit.opens_at - standing.now)})
+    if limit.is_closed or limit.is_full or limit.opens_at is not None or limit.user is not None:
         return
-    is_ahead = limit.user is None and standing.limit_ahead > MOST_AHEAD
-    if is_ahead and queue.config.fair_by == "tasks":
-        text = _(
-            "Limit %(limit)s has a free place; its user is %(ahead)s tasks ahead of its share; %(most)s tasks are allowed."
-        )
-        yield Reason("limit_ahead", text % {**words, "ahead": number(standing.limit_ahead), "most": number(MOST_AHEAD)})
-    elif is_ahead:
-        text = _("Limit %(limit)s has a free place; its user is %(ahead)s ahead of its share; %(most)s are allowed.")
-        facts = {"ahead": duration(standing.limit_ahead), "most": duration(MOST_AHEAD)}
+    if standing.limit_ahead > MOST_AHEAD:
+        if queue.config.fair_by == "tasks":
+            text = _(
+                "Limit %(limit)s has a free place; its user is %(ahead)s tasks ahead of its share; %(most)s tasks are allowed."
+            )
+            facts = {"ahead": number(standing.limit_ahead), "most": number(MOST_AHEAD)}
+        else:
+            text = _(
+                "Limit %(limit)s has a free place; its user is %(ahead)s ahead of its share; %(most)s are allowed."
+            )
+            facts = {"ahead": duration(standing.limit_ahead), "most": duration(MOST_AHEAD)}
         yield Reason("limit_ahead", text % {**words, **facts})
-    else:
-        text = _(
-            "Limit %(limit)s has a free place: tasks of this limit that came earlier, and other users, are before it."
-        )
-        yield Reason("limit_next", text % words)
-
-
-def _explain_closing(limit: LimitStats, words: dict[str, str | None]) -> Iterator[Reason]:
-    if limit.closed_until is not None:
-        text = _("Limit %(limit)s is closed until %(when)s.") % {**words, "when": _when(limit.closed_until)}
-        yield Reason("limit_closed", text)
-    elif limit.is_closed:
-        yield Reason("limit_closed", _("Limit %(limit)s is closed until somebody opens it.") % words)
 
 
 def _explain_lane(queue: FairQueue, standing: WaitReason) -> Iterator[Reason]:

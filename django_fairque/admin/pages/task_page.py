@@ -243,6 +243,7 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
         max_deliveries=task.max_deliveries or None,
         sla=task.sla,
         timeout=task.timeout,
+        limits=task.limits,
     )
     return queue.push(copy).task_id
 

@@ -30,7 +30,8 @@ class WaitReason:
     ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
     now. ``users_before`` have their turn in the task's lane earlier (at least; for a member of an organization:
     organizations and members before it), None when the user can't be served there now. ``position`` is that of
-    `FairQueue.position`. ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
+    `FairQueue.position`. Of a task that waits at a limit, both are about the users and its user's tasks there.
+    ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
     user's shard.
     """
 
@@ -80,10 +81,11 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
             ("ZSCORE", keys("throttled"), name),
             *(("ZCARD", keys.lane(other)) for other in others),
             *_turn(commands, stats, lane),
-            *([("HGET", keys.user(name), "tag"), ("HGETALL", keys.limit(limit.decode()))] if limit else []),
+            *(_at_limit(commands, limit.decode(), name, lane, task_id) if limit else []),
         ]
     )
-    tag, limit_record = (sizes_and_turn.pop(-2), sizes_and_turn.pop()) if limit else (None, {})
+    tag, limit_record, position, users_before = sizes_and_turn[-4:] if limit else (None, {}, None, None)
+    sizes_and_turn = sizes_and_turn[: -4 if limit else None]
     sizes, found = sizes_and_turn[: len(others)], sizes_and_turn[len(others) :]
     pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
@@ -94,7 +96,8 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     turn = None if None in ranks else sum(map(int, ranks))
     virtual_times = [number(virtual_time), number(record.get(b"vtime"))]
     now = max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0)
-    tags = [tag] if organization is None else [record.get(b"tag"), tag]
+    of_organization = record.get(b"urgent_tag" if lane == "urgent" else b"tag")
+    tags = [tag] if organization is None else [of_organization, tag]
     return WaitReason(
         task_id=task_id,
         state=TaskState(state.decode()),
@@ -102,8 +105,8 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
         is_paused=pause is not None,
         user=stats,
         user_free_at=None if free_at is None else float(free_at) / 1_000_000,
-        users_before=turn,
-        position=(yield from position_on_shard(commands, task_id)),
+        users_before=users_before if limit else turn,
+        position=position if limit else (yield from position_on_shard(commands, task_id)),
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
         organization=organization,
         pause=pause,
@@ -122,6 +125,17 @@ def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> fl
     """Return how far the places in lane urgent, in microseconds of worker time, are beyond the virtual times."""
     found = [number(place) - time for place, time in zip(places, virtual_times, strict=False) if place is not None]
     return max([0.0, *found]) / 1_000_000
+
+
+def _at_limit(commands: Commands, limit: str, user: str, lane: Lane, task_id: str) -> list[tuple[Any, ...]]:
+    """Return the reads of the user's tag, the limit's record, and the ranks there: of the task within its user, and of the user."""
+    keys = commands.keys
+    return [
+        ("HGET", keys.user(user), "urgent_tag" if lane == "urgent" else "tag"),
+        ("HGETALL", keys.limit(limit)),
+        ("ZRANK", keys.limit_queue(limit, user), task_id),
+        ("ZRANK", keys.limit_users(limit, lane), user),
+    ]
 
 
 def _turn(commands: Commands, user: UserStats, lane: Lane) -> list[tuple[Any, ...]]:
