@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from django_fairque.engine.inspection.pages import PartialList, check_limit
 from django_fairque.engine.model.durations import now_us, number
 from django_fairque.engine.model.ids import check_id
-from django_fairque.engine.model.limits import ClosingEnd, encode_end, write_rate
+from django_fairque.engine.model.limits import ClosingEnd, encode_end, limit_id_of, write_rate
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
 from django_fairque.engine.scripting.operations import Operation, parse_scores, read_each, read_sound
 
@@ -82,13 +82,8 @@ class LimitQueue:
         return self._read_all_shards(lambda shards: stats(shards, [(self.key, self.user)], now))[0]
 
 
-def limit_id(key: str, user: str | None) -> str:
-    """Return the id under which the server keeps a limit."""
-    return f"s:{key}" if user is None else f"u:{len(user.encode())}:{user}:{key}"
-
-
 def parse_limit_id(name: bytes) -> tuple[str, str | None]:
-    """Return the key and the user in an id of `limit_id`."""
+    """Return the key and the user in an id of `limit_id_of`."""
     if name.startswith(b"s:"):
         return name[2:].decode(), None
     size, _, rest = name[2:].partition(b":")
@@ -99,7 +94,7 @@ def change(shards: Shards, key: str, user: str | None, action: Sequence[object],
     """Change a limit on the shards of its users, then raise `ShardsAwayError` if one can't be reached."""
     wanted = shards if user is None else (shards.get_shard(user),)
     for shard in wanted:
-        yield shard.call("limit", [limit_id(key, user), *action], now)
+        yield shard.call("limit", [limit_id_of(key, user), *action], now)
     if user is None:
         shards.check_present(f"limit {key!r} was changed without some")
 
@@ -111,7 +106,7 @@ def stats(
     places = [tuple(shards) if user is None else (shards.get_shard(user),) for _, user in limits]
     clocks = [("TIME",), *(("HGET", shard.keys("stats"), "clock") for shard in shards)]
     reads = [
-        [("HGETALL", shard.keys.limit(limit_id(*limit))) for shard in some]
+        [("HGETALL", shard.keys.limit(limit_id_of(*limit))) for shard in some]
         for limit, some in zip(limits, places, strict=True)
     ]
     (clock, *engine_clocks), *found = yield from read_each([clocks, *reads], only_sound=True)
@@ -148,12 +143,12 @@ def combine_limit_records(
     closed = max(numbers(b"closed"), default=0.0)
     is_closed, has_end = closed > now_us, closed < NEVER_MICROSECONDS
     free = [max(number(record.get(b"closed")), number(record.get(b"tat")) - _tolerance(record)) for record in records]
-    opens, gaps = min(free, default=0.0), [gap for gap in numbers(b"gap") if gap > 0]
+    opens, gaps = min(free, default=0.0), [gap for gap in numbers(b"gap") if gap >= 1]
     return LimitStats(
         key,
         user,
         at_once=int(sum(numbers(b"at_once"))) or None,
-        rate=write_rate(1 / sum(1 / gap for gap in gaps)) if gaps else None,
+        rate=write_rate(round(1 / sum(1 / gap for gap in gaps))) if gaps else None,
         burst=int(sum(numbers(b"burst"))) or len(gaps) if gaps else None,
         running=int(sum(numbers(b"running"))),
         waiting=int(sum(numbers(b"waiting"))),

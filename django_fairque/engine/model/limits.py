@@ -89,12 +89,13 @@ def gap_of(tasks: int, seconds: int) -> int:
     return -(-seconds * 1_000_000 // tasks)
 
 
-def write_rate(gap: float) -> str:
+def write_rate(gap: int) -> str:
     """Return the rate with this gap (us) between two starts, as people write it: ``100/s``, ``30/m``, or ``1/7s``."""
     for unit, seconds in _UNITS.items():
-        tasks = seconds * 1_000_000 / gap
-        if tasks > 0.999 and abs(tasks - round(tasks)) < 1e-4 * tasks:
-            return f"{round(tasks)}/{unit}"
+        fewest = seconds * 1_000_000 // gap
+        for tasks in (fewest, fewest + 1):
+            if tasks and gap_of(tasks, seconds) == gap:
+                return f"{tasks}/{unit}"
     return f"1/{gap / 1_000_000:.6g}s"
 
 

@@ -129,9 +129,6 @@ class Keys:
     def xcom(self, namespace: str) -> str:
         return f"{self.of_user(namespace)}xcom:{namespace}"
 
-    def limit(self, limit_id: str) -> str:
-        return f"{self._prefix}limit:{limit_id}"
-
     def minute(self, minute: int) -> str:
         return f"{self._prefix}stats:{minute}"
 

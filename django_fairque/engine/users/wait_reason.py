@@ -128,7 +128,7 @@ def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> fl
 
 
 def _at_limit(commands: Commands, limit: str, user: str, lane: Lane, task_id: str) -> list[tuple[Any, ...]]:
-    """Return the reads of the user's tag, the limit's record, and the ranks there: of the task within its user, and of the user."""
+    """Return the reads of the user's tag, the limit's record, and the ranks of the task within its user, and of the user."""
     keys = commands.keys
     return [
         ("HGET", keys.user(user), "urgent_tag" if lane == "urgent" else "tag"),
