@@ -5,23 +5,28 @@ from __future__ import annotations
 import enum
 import subprocess
 import sys
+import time
 import uuid
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
-from django_fairque import Concurrency, Rate, TaskUsageError, chain, task
+from django_fairque import AtLimitError, Concurrency, Rate, Retry, TaskUsageError, chain, current_task, task
 from django_fairque.engine.model.limits import TaskLimit
+from django_fairque.models import OutboxEntry
 from django_fairque.outbox.clock import DatabaseClock
 from django_fairque.outbox.rows import decode, encode
 from django_fairque.tasks import limits as task_limits
 from django_fairque.testing import capture_tasks
 
-from .helpers import noop
+from .helpers import noop, run_next
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django_fairque.tasks.execution import Services
     from tests.fixture_types import FairQueue, Server, Settings
 
 ID = uuid.UUID(int=7)
@@ -252,3 +257,111 @@ class TestSending:
     def test_declaring_limits_imports_no_pydantic(self) -> None:
         code = "import sys, django_fairque; django_fairque.Concurrency('a', 1); sys.exit('pydantic' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestClosing:
+    def run(self, queue: FairQueue, services: Services, key: str, until: Any = 60, **options: Any) -> str:
+        """Run a task that closes a limit, and return its state."""
+
+        @task(name="call", user="customer", max_retries=0, **options)
+        def call(customer: str, box: uuid.UUID | int) -> None:
+            current_task().close_limit(key, until)
+
+        result = call.enqueue("acme", ID)
+        assert run_next(queue, services) in ("finished", "dead")
+        return next((attempt.error for attempt in queue.history(result.id)), "")
+
+    @pytest.mark.parametrize("key", ["api:{box}", f"api:{ID}"])
+    def test_a_running_task_closes_a_shared_limit(self, queue: FairQueue, services: Services, key: str) -> None:
+        assert not self.run(queue, services, key, limits=[Concurrency("api:{box}", 5)])
+        stats = queue.limit(f"api:{ID}").stats()
+        assert stats.is_closed
+        assert 50 < (stats.closed_until or 0) - time.time() < 70
+
+    @pytest.mark.parametrize(
+        ("limit", "key"), [(Rate("api", "9/s", scope="user"), "api"), (Concurrency("api/{user}", 5), "api/{user}")]
+    )
+    def test_a_running_task_closes_the_limit_of_its_user(
+        self, queue: FairQueue, services: Services, limit: Any, key: str
+    ) -> None:
+        assert not self.run(queue, services, key, limits=[limit])
+        (stats,) = queue.limits()
+        assert (stats.key, stats.user, stats.is_closed) == (key.replace("{user}", "acme"), "acme", True)
+
+    def test_no_task_of_the_limit_starts_and_no_retry_is_used(self, queue: FairQueue, services: Services) -> None:
+        @task(name="call", limits=[Rate("api", "100/s", burst=20)])
+        def call() -> None:
+            current_task().close_limit("api", until=timedelta(hours=1))
+            raise Retry(delay=0, reason="too many requests")
+
+        results = [call.enqueue() for _ in range(2)]
+        assert run_next(queue, services) == "retried"
+        assert queue.pop("w") is None
+        queue.limit("api").open()
+        queue.sweep()
+        assert len(queue.pop_batch(5, "w")) == 2
+        assert [queue.get_task(result.id).retry_count for result in results] == [0, 0]
+
+    @pytest.mark.parametrize(
+        ("options", "key", "error"),
+        [
+            (
+                {"limits": [Rate("a", "9/s"), Concurrency("{box}", 5)]},
+                "b",
+                "has no limit 'b'; its limits are 'a', '{box}'",
+            ),
+            ({}, "b", "task 'call' has no limit 'b'; it was declared without limits"),
+            ({"limits": [Rate("b", "9/s")], "until": "30"}, "b", r"got the text '30'; convert a header"),
+        ],
+    )
+    def test_a_wrong_key_or_end_fails_the_task(
+        self, queue: FairQueue, services: Services, options: dict[str, Any], key: str, error: str
+    ) -> None:
+        assert error in self.run(queue, services, key, **options)
+        assert queue.limits() == []
+
+    def test_a_captured_task_records_the_limits_that_it_closes(self) -> None:
+        @task(name="call", limits=[Rate("api:{box}", "100/s")])
+        def call(box: int, key: str = "api:{box}") -> None:
+            current_task().close_limit(key, 30)
+
+        call(7)  # outside of a worker this does nothing
+        with capture_tasks() as captured:
+            call.enqueue(7)
+            captured.run()
+            assert captured[0].closed_limits == {"api:7": 30}
+            call.enqueue(7, "other")
+            with pytest.raises(TaskUsageError, match="has no limit 'other'"):
+                captured.run()
+
+
+class TestSkipping:
+    """A task with ``at_limit="skip"`` is left out where nobody could handle its error."""
+
+    @pytest.fixture
+    def work(self) -> Any:
+        return declare(Concurrency("k", 1, at_limit="skip"))
+
+    def test_the_call_raises_and_other_tasks_are_sent(self, queue: FairQueue, work: Any) -> None:
+        with pytest.raises(AtLimitError) as error:
+            work.enqueue_many([(("acme",), {}) for _ in range(3)])
+        assert len(error.value.refused) == 2
+        assert queue.get_stats(0).states["queued"] == 1
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("outbox", [False, True])
+    @pytest.mark.parametrize("is_graph", [False, True])
+    def test_a_commit_leaves_the_task_out(
+        self, queue: FairQueue, settings: Settings, work: Any, outbox: bool, is_graph: bool
+    ) -> None:
+        settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
+        work.enqueue("acme")
+        with transaction.atomic():
+            free = noop("free").enqueue()
+            if is_graph:
+                chain(work.s("acme"), noop("last").s()).enqueue()
+            else:
+                work.enqueue("acme")
+        assert free.state == "queued"
+        assert queue.get_stats(0).states["queued"] == 2
+        assert not OutboxEntry.objects.exists()
