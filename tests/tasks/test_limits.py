@@ -24,8 +24,6 @@ from django_fairque.testing import capture_tasks
 from .helpers import noop, run_next
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django_fairque.tasks.execution import Services
     from tests.fixture_types import FairQueue, Server, Settings
 
@@ -172,23 +170,26 @@ class TestDeclarations:
             Concurrency(key, 1)
 
     @pytest.mark.parametrize(
-        ("make", "problem"),
+        ("kind", "values", "problem"),
         [
-            (lambda: Concurrency("a", 0), r"Concurrency\('a'\): at_once must be an integer from 1 to 1,000,000, got 0"),
-            (lambda: Concurrency("a", "4"), "at_once must be an integer from"),  # type: ignore[arg-type]
+            (Concurrency, {"at_once": 0}, r"Concurrency\('a'\): at_once must be an integer from 1 to 1,000,000, got 0"),
+            (Concurrency, {"at_once": "4"}, "at_once must be an integer from"),
             (
-                lambda: Concurrency("a", 1, at_limit="drop"),
+                Concurrency,
+                {"at_once": 1, "at_limit": "drop"},
                 "at_limit must be one of 'wait', 'skip', 'newest', got 'drop'",
-            ),  # type: ignore[arg-type]
-            (lambda: Concurrency("a", 1, scope="all"), 'scope must be "user", or None'),  # type: ignore[arg-type]
-            (lambda: Rate("a", "100"), r"Rate\('a'\): a rate is written 'tasks/unit'"),
-            (lambda: Rate("a", None), r"Rate\('a'\): a rate is written"),  # type: ignore[arg-type]
-            (lambda: Rate("a", "1/s", burst=0), "burst must be an integer from 1"),
+            ),
+            (Concurrency, {"at_once": 1, "scope": "all"}, 'scope must be "user", or None'),
+            (Rate, {"rate": "100"}, r"Rate\('a'\): a rate is written 'tasks/unit'"),
+            (Rate, {"rate": None}, r"Rate\('a'\): a rate is written"),
+            (Rate, {"rate": "1/s", "burst": 0}, "burst must be an integer from 1"),
         ],
     )
-    def test_a_wrong_value_is_refused_where_it_is_written(self, make: Callable[[], object], problem: str) -> None:
+    def test_a_wrong_value_is_refused_where_it_is_written(
+        self, kind: Any, values: dict[str, Any], problem: str
+    ) -> None:
         with pytest.raises(TaskUsageError, match=problem):
-            make()
+            kind("a", **values)
 
     @pytest.mark.parametrize("wrong", [7, "stripe", ["stripe"], [Concurrency], [TaskLimit("a", 1)]])
     def test_limits_are_a_list_of_limits(self, wrong: Any) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.limits.limits import LimitQueue, LimitStats
     from django_fairque.engine.model.limits import TaskLimit
 
-MOST_LIMITS = 100
+LIMITS_SHOWN = 100
 """The largest number of limits that are shown."""
 
 
@@ -35,14 +35,14 @@ class LimitsPage(AdminPage):
         wanted, user = self.request.GET.get("limit", ""), self.request.GET.get("user", "")
         found: list[LimitStats] = []
         try:
-            found = [self.queue.limit(wanted, user or None).stats()] if wanted else self.queue.limits(MOST_LIMITS)
+            found = [self.queue.limit(wanted, user or None).stats()] if wanted else self.queue.limits(LIMITS_SHOWN)
         except TaskValidationError as error:
             return {"wanted": wanted, "problem": str(error), "all": self.url(self.name)}
         return {
             "table": [
                 (stats, [("ran", 0, stats.running)], describe_values(stats), self._url(stats)) for stats in found
             ],
-            "is_cut": len(found) == MOST_LIMITS,
+            "is_cut": len(found) == LIMITS_SHOWN,
             "wanted": wanted,
             "all": self.url(self.name),
         }

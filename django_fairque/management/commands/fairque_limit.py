@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE
 from django_fairque.management.base import Parser, QueueCommand, add_end_options, end_option, when
 from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import number
@@ -14,9 +15,6 @@ from django_fairque.monitoring.report import limit_values
 if TYPE_CHECKING:
     from django_fairque.engine.limits.limits import LimitStats
 
-MOST_LIMITS = 1000
-"""The largest number of limits that are listed."""
-
 
 class Command(QueueCommand):
     help = "List the limits by key at which tasks wait or that are closed, show one, close or open it."
@@ -24,7 +22,7 @@ class Command(QueueCommand):
     def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add_action = self.add_actions(parser)
-        listing = add_action("list", f"the limits that are closed or have waiting tasks, at most {MOST_LIMITS:,}")
+        listing = add_action("list", f"the limits that are closed or have waiting tasks, at most {MAX_PAGE_SIZE:,}")
         LIMIT_LIST.add_options(listing)
         for name, text in (
             ("show", "one limit: its values, and how many of its tasks run and wait"),
@@ -37,7 +35,7 @@ class Command(QueueCommand):
                 add_end_options(action, "the limit opens")
 
     def _list(self) -> Iterator[str]:
-        return LIMIT_LIST.lines(self.queue.limits(LIMIT_LIST.page_size(self.options, MOST_LIMITS)), self.options)
+        return LIMIT_LIST.lines(self.queue.limits(LIMIT_LIST.page_size(self.options, MAX_PAGE_SIZE)), self.options)
 
     def _show(self) -> Iterator[str]:
         limit = self.queue.limit(self.options["key"], self.options["user"])
