@@ -20,7 +20,6 @@ from django_fairque.engine.model.durations import duration
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.tasks import registry
 from django_fairque.tasks.definition import DEFAULT_USER, Sendable
-from django_fairque.tasks.limits import find_problem
 from django_fairque.tasks.options import TaskOptions
 from django_fairque.tasks.options import user_id as checked_user_id
 
@@ -164,12 +163,6 @@ def find(name: str) -> DjangoDefinition | None:
 def known_paths() -> list[str]:
     """The module paths of all tasks of `django.tasks` that this process has declared."""
     return [name for name in registry.names() if find(name) is not None]
-
-
-def find_limit_problem(path: str) -> str:
-    """Return a sentence about limits whose keys don't fit the task at that module path; empty if all do."""
-    found = find(path)
-    return find_problem(found.options.limits, found.signature, is_batch=False) if found is not None else ""
 
 
 def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefinition:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.fixture_types import FairQueue, Server, Settings
 
 ID = uuid.UUID(int=7)
+NOW = 2_000_000_000.0
 
 
 class Box(str, enum.Enum):
@@ -245,6 +246,15 @@ class TestSending:
             chain(work.s("acme", "a"), work.using(priority=4).s("acme", "b")).enqueue()
             work.enqueue_many([(("acme", box), {}) for box in "cd"])
         assert [one.task.limits for one in captured] == [(TaskLimit(key, 1),) for key in "abcd"]
+
+    def test_a_schedule_keeps_the_limits_of_its_task(self, queue: FairQueue) -> None:
+        work = declare(Concurrency("{user}/{box}", 2, at_limit="newest"), Rate("all", "7/s", burst=3))
+        for _ in range(2):
+            queue.schedules.add("nightly", task=work.s("acme", "in"), every=60, start=NOW)
+        queue.schedules.fire_due(now=NOW + 60)
+        (fired,) = queue.tasks("queued")
+        assert fired.limits == work.build(("acme", "in"), {}).limits
+        queue.schedules.add("nightly", task=noop().s(), every=60, start=NOW)
 
     @pytest.mark.django_db
     def test_a_task_keeps_its_limits_in_the_outbox(self) -> None:

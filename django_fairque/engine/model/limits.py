@@ -114,8 +114,14 @@ def encode_end(until: ClosingEnd) -> int | str:
 
 
 def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
-    """Return the limits of a task. Raises `TaskValidationError` for another value, or more than `MAX_LIMITS`."""
+    """Return the limits of a task, which may be lists (from JSON). Raises `TaskValidationError` for another value, or more than
+    `MAX_LIMITS`.
+    """
     found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else None
+    is_list = found is not None and all(
+        isinstance(limit, list) and len(limit) == len(TaskLimit._fields) for limit in found
+    )
+    found = tuple(TaskLimit(*limit) for limit in found) if found and is_list else found
     if found is None or not all(isinstance(limit, TaskLimit) for limit in found):
         raise TaskValidationError(f"{name} must be a sequence of TaskLimit, got {short(value)}")
     if len(found) > MAX_LIMITS:

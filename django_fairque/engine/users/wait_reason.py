@@ -30,7 +30,7 @@ class WaitReason:
     ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
     now. ``users_before`` have their turn in the task's lane earlier (at least; for a member of an organization:
     organizations and members before it), None when the user can't be served there now. ``position`` is that of
-    `FairQueue.position`. Of a task that waits at a limit, both are about the users and its user's tasks there.
+    `FairQueue.position`. If the task waits at a limit, both are about the users and its user's tasks there.
     ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
     user's shard.
     """

@@ -104,7 +104,7 @@ class Sent:
         self.refused.update(dict.fromkeys(task_ids, error))
 
     def drop_skipped(self) -> list[str]:
-        """Return the ids of the tasks that limits have refused. They count as refused no more: nobody could handle the error."""
+        """Return the ids of tasks that limits have refused, and count them as refused no more: nobody could handle the error."""
         skipped = [task_id for task_id, answer in self.answers.items() if answer.status == "at_limit"]
         for task_id in skipped:
             self.refused.pop(task_id, None)
