@@ -182,7 +182,8 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"PAUSED{pause_suffix(user.pause)}" if user.paused else "",
     ]
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
-    counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
+    at_limits = {"at limits": sizes.limited} if sizes.limited else {}
+    counted = {**at_limits, "scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
     yield _format_numbers("now", {**sizes.by_priority, **counted})
     if user.held_by and sizes.ready:
         yield f"{'held':8} ready tasks can't start: {HOLD_REASONS[user.held_by]}"

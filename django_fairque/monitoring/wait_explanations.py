@@ -177,9 +177,7 @@ def _explain_limit(queue: FairQueue, standing: WaitReason, limit: LimitStats) ->
     if limit.opens_at is not None and limit.opens_at != limit.closed_until:
         text = _("The rate %(rate)s of limit %(limit)s allows the next start in %(left)s.")
         yield Reason("limit_rate", text % {**words, "left": duration(limit.opens_at - standing.now)})
-    if limit.is_closed or limit.is_full or limit.opens_at is not None or limit.user is not None:
-        return
-    if standing.limit_ahead > MOST_AHEAD:
+    if limit.is_open and limit.user is None and standing.limit_ahead > MOST_AHEAD:
         if queue.config.fair_by == "tasks":
             text = _(
                 "Limit %(limit)s has a free place; its user is %(ahead)s tasks ahead of its share; %(most)s tasks are allowed."

@@ -51,6 +51,11 @@ class LimitStats:
         """Whether as many of its tasks run as may."""
         return self.at_once is not None and self.running >= self.at_once
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a task of it may start now."""
+        return not (self.is_closed or self.is_full or self.opens_at is not None)
+
 
 class LimitQueue:
     """One limit by key of one queue, returned by ``queue.limit(key)``.
