@@ -367,14 +367,22 @@ class Sendable(Composable, Generic[P, R_co]):
     ) -> tuple[TaskLimit, ...]:
         try:
             return build_limits(options.limits, user, partial(self._argument, bound or {}), config.shards)
-        except (
-            KeyError
-        ):  # no argument has this name: the limits of a task of `django.tasks` are checked when it is sent
+        except KeyError:  # of a task of `django.tasks`: its limits are checked when it is sent
             raise TaskUsageError(find_problem(options.limits, self.signature, is_batch=bound is None)) from None
 
     def _argument(self, bound: dict[str, Any], name: str) -> Any:
         """Return an argument of a call, or the parameter's default."""
         return bound[name] if name in bound else self.signature.parameters[name].default
+
+    def build_limits(
+        self, user: str, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig
+    ) -> tuple[TaskLimit, ...]:
+        """Return the limits of one call for ``user`` in a queue with the options ``config``.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it, or a limit can't be
+        used.
+        """
+        return self._limits(self.options, user, self.bind(args, kwargs), config)
 
     def limit_keys(self, user: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Limit, str]]:
         """Yield the declared limits, each with its key in one call for ``user``.

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 
+from django_fairque import Concurrency, task
 from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.task import Task
+from django_fairque.tasks import registry
 from tests.admin.page_reader import content_of, log_in, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue
 
@@ -97,3 +99,18 @@ def test_a_task_that_runs_again_has_its_limits(admin_client: Client, queue: Fair
     post(admin_client, page_url("task", waiting), action="run_again", payload="null")
     (again,) = queue.tasks("queued")
     assert again.limits == queue.get_task(waiting).limits != ()
+
+
+def test_a_task_that_runs_again_with_another_payload_has_the_keys_of_its_arguments(
+    admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_tasks", {})
+
+    @task(name="fetch", limits=[Concurrency("box:{box}", 3)])
+    def fetch(box: int) -> None: ...
+
+    task_id = queue.push(fetch.build((7,), {})).task_id
+    queue.cancel(task_id)
+    post(admin_client, page_url("task", task_id), action="run_again", payload='{"args": [8], "kwargs": {}}')
+    (again,) = queue.tasks("queued")
+    assert again.limits == (TaskLimit("box:8", 3),)

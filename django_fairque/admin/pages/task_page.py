@@ -232,8 +232,9 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
     """
     payload = json_payload.loads(text.encode())
     definition = registry.find(task.name) if task.name else None
+    limits = task.limits
     if definition is not None:
-        definition.bind(*decode_arguments(payload, definition))
+        limits = definition.build_limits(task.user_id, *decode_arguments(payload, definition), queue.config)
     copy = Task.create(
         task.user_id,
         task.promoted_from or task.priority,
@@ -243,7 +244,7 @@ def enqueue_again(queue: FairQueue, task: Task, text: str) -> str:
         max_deliveries=task.max_deliveries or None,
         sla=task.sla,
         timeout=task.timeout,
-        limits=task.limits,
+        limits=limits,
     )
     return queue.push(copy).task_id
 
