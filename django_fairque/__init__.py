@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from .tasks.errors import TaskUsageError as TaskUsageError
     from .tasks.errors import TaskWaitTimeoutError as TaskWaitTimeoutError
     from .tasks.execution import BatchResult as BatchResult
+    from .tasks.limits import Concurrency as Concurrency
+    from .tasks.limits import Rate as Rate
     from .tasks.middleware import TaskMiddleware as TaskMiddleware
     from .tasks.middleware import TaskRun as TaskRun
     from .tasks.middleware import TaskSend as TaskSend
@@ -114,6 +116,7 @@ else:
             "TaskWaitTimeoutError"
         ),
         "tasks.execution": "BatchResult",
+        "tasks.limits": "Concurrency Rate",
         "tasks.middleware": "TaskMiddleware TaskRun TaskSend",
         "tasks.pipelines": "Pipeline PipelineResult Step chain group",
         "tasks.registry": "task",

@@ -19,6 +19,7 @@ from django_fairque.documentation import page_address
 from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundError, TaskValidationError, nearest
 from django_fairque.engine.model.ids import check_id
 from django_fairque.tasks import registry
+from django_fairque.tasks.limits import find_problem
 from django_fairque.tasks.results import aget_result_queue, get_result_queue
 
 from .compat import (
@@ -193,10 +194,15 @@ class FairqueBackend(BaseTaskBackend):
     def option_mistakes(self) -> list[str]:
         """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
         found = [(path, self.settings.get_options(path).problem) for path in definitions.known_paths()]
+        found += [(path, self._find_limit_problem(path)) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
         return [
             f"OPTIONS of TASKS[{self.alias!r}]: {problem}" for problem in [*self.settings.problems, *contradictions]
         ]
+
+    def _find_limit_problem(self, path: str) -> str:
+        definition, limits = definitions.find(path), self.settings.get_options(path).options.limits
+        return "" if definition is None else find_problem(limits, definition.signature, is_batch=False)
 
     def _definition(self, task: AnyTask) -> DjangoDefinition:
         return definitions.register(task, self.settings.get_options(task.module_path), _resolve_schedule_user)

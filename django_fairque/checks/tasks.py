@@ -22,7 +22,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
     """Check the registered tasks among each other, and against the settings. Returns the messages."""
     config = load_config()
     of_config = () if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))
-    return [*_duplicates(), *_middleware(config), *of_config]
+    return [*_duplicates(), *_middleware(config), *_limits(config), *of_config]
 
 
 def _duplicates() -> Iterator[CheckMessage]:
@@ -64,6 +64,25 @@ def _queues(config: FairQueueConfig) -> Iterator[CheckMessage]:
         except ConfigurationError as undeclared:
             text = f"the task {definition.name!r} can't be enqueued: {undeclared}"
             yield message("fairque.E016", text, "Declare the queue in QUEUES, or name a declared one in the task.")
+
+
+def _limits(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
+    from django_fairque.tasks import registry
+
+    declared = {one.name: one for one in map(registry.find, registry.names()) if one is not None and one.options.limits}
+    if not declared:
+        return
+    from django_fairque.tasks.limits import find_conflicts, find_shard_problem
+
+    for key, first, other in find_conflicts({name: one.options.limits for name, one in declared.items()}):
+        text = f"the tasks {first!r} and {other!r} give the limit {key!r} different values"
+        yield message("fairque.E019", text, "All tasks share the limit: give it one value, or another key.")
+    for name, definition in declared.items():
+        queue = None if config is None else config.queues.get(definition.options.queue)
+        shards = 1 if queue is None else queue.shards
+        for problem in filter(None, (find_shard_problem(limit, shards) for limit in definition.options.limits)):
+            text = f"the task {name!r} can't be enqueued: {problem}"
+            yield message("fairque.E019", text, "Change one of the two numbers.")
 
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:

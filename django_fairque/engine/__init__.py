@@ -1,8 +1,8 @@
 """The queue on Redis or Valkey. Its state changes only inside the Lua scripts. This package does not import Django.
 
 This text describes the engine's operations and their guarantees. The operations are methods of `FairQueue`, `AsyncFairQueue`,
-and their parts ``dlq``, ``schedules``, ``user()`` and ``organization()``. ``lua/commands/`` has one script per command; the
-script's first comment is its contract. ``lua/README.md`` lists the keys.
+and their parts ``dlq``, ``schedules``, ``user()``, ``organization()`` and ``limit()``. ``lua/commands/`` has one script per
+command; the script's first comment is its contract. ``lua/README.md`` lists the keys.
 
 Guarantees of all operations
 ----------------------------
@@ -111,6 +111,8 @@ Operate
 ``pause``, ``resume``, ``user().set_…``, ``organization().set_…``
     Change the settings of the queue, a user or an organization. Changes take effect at once, also for tasks that are waiting.
     Repeat: harmless. Cost: 4; 10 (16 for another organization); 8.
+``limit().close``, ``limit().open``
+    Let no task of a limit by key start, until a moment or until it is opened; running tasks go on. Repeat: harmless. Cost: 12.
 ``schedules.add``, ``schedules.remove``
     Keep or remove a schedule. A change is refused and tried again if another process has changed the schedule meanwhile.
     Repeat: harmless. Cost: 5.

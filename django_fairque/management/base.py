@@ -57,31 +57,37 @@ def when(moment: float) -> str:
 def add_pause_options(parser: ArgumentParser) -> None:
     """Add ``--note``, ``--for`` and ``--until``, for `pause_options`."""
     parser.add_argument("--note", default="", metavar="TEXT", help="why, at most 200 characters: shown with the pause")
+    add_end_options(parser, "the pause ends")
+
+
+def add_end_options(parser: ArgumentParser, end: str) -> None:
+    """Add ``--for`` and ``--until``, for `end_option`. ``end`` is the event, with its verb."""
     ends = parser.add_mutually_exclusive_group()
-    length = "the pause ends by itself after this time, such as 90s, 30m, 2h or 7d"
-    ends.add_argument("--for", dest="pause_for", metavar="TIME", help=length)
-    end = "the pause ends by itself at this time, such as 2030-12-31T18:00 (in TIME_ZONE) or 2030-12-31T18:00Z"
-    ends.add_argument("--until", dest="pause_until", metavar="DATETIME", help=end)
+    length = f"{end} by itself after this time, such as 90s, 30m, 2h or 7d"
+    ends.add_argument("--for", dest="end_after", metavar="TIME", help=length)
+    moment = f"{end} by itself at this time, such as 2030-12-31T18:00 (in TIME_ZONE) or 2030-12-31T18:00Z"
+    ends.add_argument("--until", dest="end_at", metavar="DATETIME", help=moment)
 
 
 def pause_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``pause``.
+    """The arguments of ``pause``. Raises the errors of `end_option`."""
+    return {"note": options["note"], "until": end_option(options)}
+
+
+def end_option(options: Mapping[str, Any]) -> datetime | timedelta | None:
+    """The end that ``--for`` or ``--until`` names; None without them.
 
     Raises:
         ValueError: a time is none; the message describes a correct one.
     """
-    until: datetime | timedelta | None = None
-    if options["pause_for"] is not None:
-        until = timedelta(seconds=read_age(options["pause_for"]))
-    elif options["pause_until"] is not None:
-        until = parse_datetime(options["pause_until"])
-        if until is None:
-            raise ValueError(
-                f"--until takes a date and time such as 2030-12-31T18:00, got {short(options['pause_until'])}"
-            )
-        if is_naive(until):
-            until = make_aware(until)
-    return {"note": options["note"], "until": until}
+    if options["end_after"] is not None:
+        return timedelta(seconds=read_age(options["end_after"]))
+    if options["end_at"] is None:
+        return None
+    end = parse_datetime(options["end_at"])
+    if end is None:
+        raise ValueError(f"--until takes a date and time such as 2030-12-31T18:00, got {short(options['end_at'])}")
+    return make_aware(end) if is_naive(end) else end
 
 
 NO_LIMIT = "none"

@@ -180,6 +180,10 @@ FAMILIES = (
         lambda stats: stats.held_back_wait_seconds,
         "How long one has waited whose user or organization is paused or at a limit.",
     ),
+    _one(
+        *("limit_waiting_tasks", lambda stats: stats.waiting_at_limits),
+        "Queued tasks that wait for a place at a limit by key.",
+    ),
     _one("users", lambda stats: stats.users, "Users that have a record."),
     _one("users_with_work", lambda stats: stats.users_ready, "Users with a task that could start now."),
     _of_users(

@@ -21,6 +21,8 @@ from .formatting import approximate, duration, number, pluralize, rate, share, t
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.limits.limits import LimitStats
+    from django_fairque.engine.model.limits import TaskLimit
     from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
@@ -86,6 +88,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
     yield _format_numbers("states", stats.states)
     yield _format_numbers("ready", stats.depth)
     yield _format_numbers("dead", stats.dead)
+    if stats.waiting_at_limits:
+        yield f"{'limits':8} {pluralize(stats.waiting_at_limits, 'queued task waits', 'queued tasks wait')} at a limit by key"
     yield _recent_rates(stats)
     if trend := trend_words(stats.trend):
         yield f"{'backlog':8} {trend}"
@@ -123,6 +127,14 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{number(dependencies.resolved)}  to be notified {number(dependencies.resolving)}"
     )
     yield _format_numbers("totals", {name: value for name, value in stats.totals.items() if ":" not in name})
+
+
+def limit_values(limit: LimitStats | TaskLimit) -> str:
+    """``4 at once, 100/s (burst 20)``: the values of a limit by key; ``-`` for none."""
+    parts = [f"{number(limit.at_once)} at once"] if limit.at_once is not None else []
+    if limit.rate is not None:
+        parts.append(limit.rate + (f" (burst {number(limit.burst)})" if limit.burst and limit.burst > 1 else ""))
+    return ", ".join(parts) or "-"
 
 
 def pause_suffix(pause: Pause | None) -> str:
@@ -185,7 +197,8 @@ def user_lines(user: UserStats) -> Iterator[str]:
     yield f"user {user.user_id!a}: {', '.join(filter(None, limits))}"
     if user.explicit:
         yield f"{'own':8} set for this user, whatever its plan is: {', '.join(user.explicit)}"
-    counted = {"scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
+    at_limits = {"at limits": sizes.limited} if sizes.limited else {}
+    counted = {**at_limits, "scheduled": sizes.scheduled, "deferred": sizes.deferred, "running": sizes.running}
     yield _format_numbers("now", {**sizes.by_priority, **counted})
     if user.held_by and sizes.ready:
         yield f"{'held':8} ready tasks can't start: {HOLD_REASONS[user.held_by]}"

@@ -19,6 +19,7 @@ from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
+    from django_fairque.engine.limits.limits import LimitStats
     from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
@@ -29,7 +30,8 @@ BLOCKERS_NAMED = 20
 """Maximum number of dependencies and workers that are named; further ones are counted."""
 
 MOST_AHEAD = 10
-"""Seconds of worker time, or tasks, by which the urgent tasks of a user may be ahead (``AHEAD`` in lua/lib/lanes.lua)."""
+"""Seconds of worker time, or tasks, by which the urgent tasks of a user, and its tasks at a limit by key, may be ahead (``AHEAD``
+in lua/lib/lanes.lua and limits.lua)."""
 _NOT_ALL = re.compile(r" and \d+ more$")
 """The end of a worker's shortened list of users, which means that it may serve others."""
 
@@ -40,7 +42,8 @@ class Reason:
 
     ``kind``, for programs, is one of unknown_name, scheduled, retry, crashed, depends, resolving, running, lost_lease, ended,
     dead, expired, queue_paused, user_paused, organization_paused, capped, organization_capped, throttled, no_worker,
-    not_served, behind_own, lane_ahead, behind_lanes, behind_users, next.
+    not_served, limit_closed, limit_full, limit_rate, limit_ahead, behind_own, lane_ahead, behind_lanes,
+    behind_users, next.
     """
 
     kind: str
@@ -129,6 +132,8 @@ def _explain_started(queue: FairQueue, task: Task, standing: WaitReason) -> Iter
 def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Iterator[Reason]:
     alive = queue.workers()
     found = [*_unknown_name(alive, task), *_limits(task, standing), *_workers(alive, task)]
+    if standing.limit is not None:
+        found += _explain_limit(queue, standing, standing.limit)
     yield from found
     ahead = standing.position or 0
     if ahead:
@@ -143,10 +148,47 @@ def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Itera
             standing.users_before,
         )
         yield Reason("behind_users", text % {"count": number(standing.users_before)})
-    of_lanes = list(_explain_lane(queue, standing))
+    of_lanes = [] if standing.limit is not None else list(_explain_lane(queue, standing))
     yield from of_lanes
     if not (found or ahead or standing.users_before or of_lanes):
         yield Reason("next", _("Nothing stands in its way: the next free worker takes it."))
+
+
+def _explain_limit(queue: FairQueue, standing: WaitReason, limit: LimitStats) -> Iterator[Reason]:
+    """Yield the reasons why the limit does not let the task start."""
+    words = {
+        "limit": limit.key,
+        "running": number(limit.running),
+        "cap": number(limit.at_once or 0),
+        "rate": limit.rate,
+    }
+    if limit.closed_until is not None:
+        text = _("Limit %(limit)s is closed until %(when)s.") % {**words, "when": _when(limit.closed_until)}
+        yield Reason("limit_closed", text)
+    elif limit.is_closed:
+        yield Reason("limit_closed", _("Limit %(limit)s is closed until somebody opens it.") % words)
+    if limit.is_full:
+        text = ngettext(
+            "%(running)s of %(cap)s task of limit %(limit)s runs.",
+            "%(running)s of %(cap)s tasks of limit %(limit)s run.",
+            limit.at_once or 0,
+        )
+        yield Reason("limit_full", text % words)
+    if limit.opens_at is not None and limit.opens_at != limit.closed_until:
+        text = _("The rate %(rate)s of limit %(limit)s allows the next start in %(left)s.")
+        yield Reason("limit_rate", text % {**words, "left": duration(limit.opens_at - standing.now)})
+    if limit.is_open and limit.user is None and standing.limit_ahead > MOST_AHEAD:
+        if queue.config.fair_by == "tasks":
+            text = _(
+                "Limit %(limit)s has a free place; its user is %(ahead)s tasks ahead of its share; %(most)s tasks are allowed."
+            )
+            facts = {"ahead": number(standing.limit_ahead), "most": number(MOST_AHEAD)}
+        else:
+            text = _(
+                "Limit %(limit)s has a free place; its user is %(ahead)s ahead of its share; %(most)s are allowed."
+            )
+            facts = {"ahead": duration(standing.limit_ahead), "most": duration(MOST_AHEAD)}
+        yield Reason("limit_ahead", text % {**words, **facts})
 
 
 def _explain_lane(queue: FairQueue, standing: WaitReason) -> Iterator[Reason]:

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from django_fairque import signals as task_signals
 from django_fairque.conf.current import get_queue
-from django_fairque.engine.model.errors import BacklogFullError, FairQueueError, RedisConnectionError
+from django_fairque.engine.model.errors import AtLimitError, BacklogFullError, FairQueueError, RedisConnectionError
 from django_fairque.engine.model.records import EventCount, PushResult, push_refused
 from django_fairque.engine.pushing.push import REMOVED_ROW_RECORD_SECONDS
 from django_fairque.hooks import around_push
@@ -235,6 +235,9 @@ class _Relay:
                 results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
         except RedisConnectionError as error:
             self._stop(rows, error)
+        except AtLimitError as error:  # of a graph; for single tasks, the results say it
+            logger.info("a graph of the outbox of %r was left out: %s", self._database, error)
+            self._remove(queue, rows, tasks, [PushResult(task.task_id, "at_limit") for task in tasks])
         except FairQueueError as error:
             if len(entries) == 1:
                 self._step_aside(rows[0], error)

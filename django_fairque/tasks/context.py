@@ -24,6 +24,7 @@ from .options import user_id
 if TYPE_CHECKING:
     import logging
     from contextlib import AbstractContextManager
+    from datetime import datetime, timedelta
     from types import TracebackType
 
     from django_fairque.engine.dependencies.dependencies import XCom
@@ -155,6 +156,8 @@ class WorkerServices(Protocol):
 
     def xcom(self, namespace: str, user: str) -> XCom: ...
 
+    def close_limit(self, lease: Lease, key: str, until: float | timedelta | datetime) -> None: ...
+
 
 class CapturesLogs(Protocol):
     """Keeps the lines that an attempt logs (`worker/reporting/log_capture.py`)."""
@@ -189,6 +192,8 @@ class _NoServices:
 
     def xcom(self, _namespace: str, _user: str) -> XCom:
         raise RuntimeError("there is no xcom outside of a worker; use get_queue().xcom(namespace)")
+
+    def close_limit(self, _lease: Lease, _key: str, _until: float | timedelta | datetime) -> None: ...
 
 
 class TaskContext:
@@ -364,6 +369,16 @@ class TaskContext:
             lease, send = self._lease, self._services.send_progress
             self._reports = Reports(lease.task_id, lambda *report: send(lease, *report))
         self._reports.put(report)
+
+    def close_limit(self, key: str, until: float | timedelta | datetime) -> None:
+        """Let no task of a limit start until a moment, on any worker; running tasks go on. Blocks.
+
+        For an answer such as HTTP 429: call this, then raise `Retry` with the same delay. ``key`` is the key of one of this
+        task's limits, as declared or as filled in. ``until`` is a number of seconds from now, a timedelta, or an aware
+        datetime; one that has passed closes nothing. Raises `TaskUsageError` if the task has no such limit,
+        `TaskValidationError` if ``until`` has another type, and `RedisConnectionError` if the server can't be reached.
+        """
+        self._services.close_limit(self._lease, key, until)
 
 
 class RunningTask(TaskContext):

@@ -8,10 +8,10 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from django_fairque import conf
@@ -24,6 +24,7 @@ from django_fairque.engine.model.priority import Priority
 from . import sending
 from .context import call_with_user, current_lane, current_user_id
 from .errors import TaskUsageError
+from .limits import Limit, build_limits, find_problem
 from .options import ENGINE_OPTIONS, SENDABLE, SendOptions, TaskOptions, celery_hint, change_options, user_id
 from .pipelines import Composable, Step
 from .results import R_co
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from django_fairque.engine.model.lanes import Lane
+    from django_fairque.engine.model.limits import TaskLimit
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.task import Task
 
@@ -333,6 +335,7 @@ class Sendable(Composable, Generic[P, R_co]):
                 given = {name: value for name, value in given.items() if value != getattr(TaskOptions, name)}
                 if lane is not None:
                     given["lane"] = lane
+            limits = self._limits(options, user, bound, config) if options.limits else ()
             window = options.unique_for if options.unique_for is not None else options.debounce
             task = Task.create(
                 user,
@@ -342,6 +345,7 @@ class Sendable(Composable, Generic[P, R_co]):
                 max_retries=config.default_max_retries if options.max_retries is None else options.max_retries,
                 unique_key="" if window is None else self._unique_key(user, bound, stored[0]),
                 max_payload_bytes=config.max_payload_bytes,
+                limits=limits,
                 **given,
             )
         except TaskSerializationError as error:
@@ -361,6 +365,37 @@ class Sendable(Composable, Generic[P, R_co]):
             return options.lane
         lane = current_lane.get()
         return None if lane is None or config.lanes.lane_of(options.priority) != "normal" else lane
+
+    def _limits(
+        self, options: TaskOptions, user: str, bound: dict[str, Any] | None, config: QueueConfig
+    ) -> tuple[TaskLimit, ...]:
+        try:
+            return build_limits(options.limits, user, partial(self._argument, bound or {}), config.shards)
+        except KeyError:  # of a task of `django.tasks`: its limits are checked when it is sent
+            raise TaskUsageError(find_problem(options.limits, self.signature, is_batch=bound is None)) from None
+
+    def _argument(self, bound: dict[str, Any], name: str) -> Any:
+        """Return an argument of a call, or the parameter's default."""
+        return bound[name] if name in bound else self.signature.parameters[name].default
+
+    def build_limits(
+        self, user: str, args: Sequence[Any], kwargs: Mapping[str, Any], config: QueueConfig
+    ) -> tuple[TaskLimit, ...]:
+        """Return the limits of one call for ``user`` in a queue with the options ``config``.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it, or a limit can't be
+        used.
+        """
+        return self._limits(self.options, user, self.bind(args, kwargs), config)
+
+    def limit_keys(self, user: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Limit, str]]:
+        """Yield the declared limits, each with its key in one call for ``user``.
+
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if a key can't be used.
+        """
+        bound = self.bind(args, kwargs) or {}
+        for limit in self.options.limits:
+            yield limit, limit.fill_key(user, partial(self._argument, bound))
 
     def _dump(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], bound: dict[str, Any] | None
@@ -412,7 +447,7 @@ class Sendable(Composable, Generic[P, R_co]):
             return current_user_id() or DEFAULT_USER
         if isinstance(options.user, str):
             assert bound is not None  # noqa: S101 - the user of a batch task is never an argument's name: see check_declaration
-            value = bound[options.user] if options.user in bound else self.signature.parameters[options.user].default
+            value = self._argument(bound, options.user)
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
                 return value  # the usual case; `user_id` explains the problem of any other value
             return user_id(value, f"the user (argument {options.user!r})")

@@ -41,7 +41,7 @@ from .value_types import load_result
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from datetime import timedelta
+    from datetime import datetime, timedelta
     from types import TracebackType
 
     from typing_extensions import Unpack
@@ -406,10 +406,31 @@ class Services:
     def xcom(self, namespace: str, user: str) -> XCom:
         return self.queue_to_read.xcom(namespace, user=user)
 
+    def close_limit(self, lease: Lease, key: str, until: float | timedelta | datetime) -> None:
+        """Close a limit of a running task. Blocks."""
+        filled, user = find_limit(lease, key)
+        self.queue_to_read.limit(filled, user).close(until)
+
     @property
     def queue_to_read(self) -> FairQueue:
         """The queue that the tasks come from. Its methods block."""
         return self.own_queue or conf.get_queue(self.queue)
+
+
+def find_limit(lease: Lease, key: str) -> tuple[str, str | None]:
+    """Return the filled-in key of a limit of a running task, and its user; None for a limit that all users share.
+
+    Raises:
+        TaskUsageError: the task has no limit with this key.
+    """
+    definition, keys = registry.find(lease.name) if lease.name else None, []
+    if definition is not None and definition.options.limits:
+        for limit, filled in definition.limit_keys(lease.user_id, *decode_arguments(lease.payload, definition)):
+            if key in (limit.key, filled):
+                return filled, lease.user_id if limit.is_of_user else None
+            keys.append(limit.key)
+    known = f"its limits are {', '.join(map(repr, dict.fromkeys(keys)))}" if keys else "it was declared without limits"
+    raise TaskUsageError(f"close_limit: task {lease.name!r} has no limit {short(key)}; {known}")
 
 
 NO_OUTCOME = object()

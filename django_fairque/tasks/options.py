@@ -16,6 +16,7 @@ from django_fairque.engine.model.lanes import Lane, check_lane, check_lane_and_p
 from django_fairque.engine.model.priority import Priority
 
 from .errors import TaskUsageError
+from .limits import Limit, check_limits
 
 MAX_BATCH = 1000
 TASK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
@@ -76,6 +77,7 @@ class DeclaredOptions(_SharedOptions, total=False):
     isolated: bool
     max_memory: str | None
     capture_logs: bool | int | str
+    limits: Limit | Sequence[Limit]
     middleware: Sequence[object]
     """Subclasses of `TaskMiddleware`, instances, or their dotted paths."""
 
@@ -365,6 +367,8 @@ class TaskOptions:
     """Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances, or their dotted
     paths.
     """
+    limits: Annotated[tuple[Limit, ...], Option(check_limits, "none", ("rate_limit",))] = ()
+    """Limits by key, shared by all tasks that name the key: at most four keys, as ``Concurrency`` and ``Rate``."""
     batch: Annotated[int, Option(_whole(1, MAX_BATCH))] = 0
     """The largest number of items in the list that the function is called with, from 1 to 1000."""
     batch_wait: Annotated[float, Option(duration, "0")] = 0.0
@@ -389,7 +393,7 @@ class TaskOptions:
             self.unique_for,
             self.debounce,
         )
-        return all(value is None for value in computed)
+        return all(value is None for value in computed) and not any(limit.is_computed for limit in self.limits)
 
     @property
     def names_user(self) -> bool:

@@ -15,6 +15,7 @@ from django_fairque.engine.model.errors import ConfigurationError, nearest, shor
 from . import sending
 from .definition import AnyDefinition, BatchDefinition, Item, P, TaskDefinition
 from .errors import TaskNotRegisteredError, TaskUsageError
+from .limits import find_problem
 from .options import DECLARABLE, DeclaredOptions, TaskOptions, change_options
 from .value_types import register_types
 
@@ -192,6 +193,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
       for batches. Default: ``False``.
     - ``middleware``: Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances,
       or their dotted paths. Default: none.
+    - ``limits``: Limits by key, shared by all tasks that name the key: at most four keys, as ``Concurrency`` and
+      ``Rate``. Default: none.
     - ``batch``: The largest number of items in the list that the function is called with, from 1 to 1000. Default:
       none.
     - ``batch_wait``: The time to wait for a batch to fill. Default: 0.
@@ -240,6 +243,8 @@ def _check_function(definition: AnyDefinition) -> None:
     kinds = [parameter.kind for parameter in parameters.values()]
     if options.batch and kinds not in ([inspect.Parameter.POSITIONAL_ONLY], [inspect.Parameter.POSITIONAL_OR_KEYWORD]):
         raise TaskUsageError(f"@task on {name}: a batch task has one parameter, the list of items, got {signature}")
+    if problem := find_problem(options.limits, signature, is_batch=bool(options.batch)):
+        raise TaskUsageError(f"@task on {name}: {problem}")
     if not isinstance(options.user, str):
         return
     if options.batch:

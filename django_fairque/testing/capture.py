@@ -28,11 +28,20 @@ from django_fairque.engine.model.errors import ConfigurationError, TaskNotFoundE
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.lanes import class_of
 from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
+from django_fairque.engine.model.limits import encode_end
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.errors import Discard, Retry
-from django_fairque.tasks.execution import Call, Run, Services, failed_outcome, get_time_limit, load_arguments
+from django_fairque.tasks.execution import (
+    Call,
+    Run,
+    Services,
+    failed_outcome,
+    find_limit,
+    get_time_limit,
+    load_arguments,
+)
 from django_fairque.tasks.middleware import load_all
 from django_fairque.tasks.results import TaskResult
 from django_fairque.tasks.retries import NextStep, decide_next_step
@@ -41,6 +50,8 @@ from django_fairque.tasks.transactions import commit_buffer
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
@@ -57,7 +68,8 @@ class Captured:
     ``state`` is its state; ``started_at`` and ``ended_at`` are Unix times, ``worker`` is the worker's id, ``result``
     is what it returned, ``progress`` is its last report, ``attempts`` is its history (as `TaskResult.errors`), and
     ``error`` is the last exception that it raised. With ``retries``, ``waited`` is the number of seconds for which a
-    worker would have put it off, and ``snoozes`` is how often it has raised `Retry` with ``max``.
+    worker would have put it off, and ``snoozes`` is how often it has raised `Retry` with ``max``. ``closed_limits`` are the
+    limits by key that it has closed, each with its ``until``.
     """
 
     task: Task
@@ -70,6 +82,7 @@ class Captured:
     result: Any = None
     error: BaseException | None = None
     progress: tuple[float, float, str] | None = None
+    closed_limits: dict[str, float | timedelta | datetime] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     waited: float = 0.0
     snoozes: int = 0
@@ -624,6 +637,10 @@ class CapturedServices(Services):
 
     def xcom(self, namespace: str, user: str) -> Any:  # noqa: ARG002 - captured values have no limit
         return Values(self.capture.xcom.setdefault(namespace, {}), namespace, self.config.max_payload_bytes)
+
+    def close_limit(self, lease: Lease, key: str, until: float | timedelta | datetime) -> None:
+        encode_end(until)
+        self.captured.closed_limits[find_limit(lease, key)[0]] = until
 
 
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool, retries: bool) -> None:

@@ -19,6 +19,7 @@ from django.urls import resolve, reverse
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
 from tests.admin.hostile_names import CORPUS
@@ -39,6 +40,7 @@ LINKS = ("href", "src", "action", "formaction", "xlink:href", "data", "poster")
 ACTIONS = [
     *(("users", "user", "purge"), ("users", "user", "pause"), ("users", "user", "limits")),
     *(("organizations", "organization", "pause"), ("organizations", "organization", "settings")),
+    *(("limits", "limit", "close"), ("limits", "limit", "open")),
     *(("schedules", "name", "remove"), ("schedules", "name", "disable")),
     *(("workers", "worker", "stop"), ("workers", "worker", "drain"), ("tasks", "task", "cancel")),
 ]
@@ -114,6 +116,8 @@ def steps(queue: FairQueue, text: str) -> Iterator[Callable[[], Any]]:
     yield lambda: queue.schedules.add(text, task=make(), cron="*/5 * * * *")
     yield lambda: queue.push(make())
     yield lambda: queue.user(text).set_organization(text)
+    yield lambda: queue.limit(text).close()
+    yield lambda: queue.push(make(limits=[TaskLimit(text, 1)]))
     parent, canceled = make(user="acme"), make()
     yield lambda: queue.push_batch([parent, make(depends_on=[parent.task_id]), canceled])
     yield lambda: queue.push_graph([make()], text)

@@ -14,6 +14,7 @@ from django.utils import translation
 from django_fairque.admin.pages.schedules import cron_in_words
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.inspection.task_logs import LogLine
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.transport.server_checks import check_server_info
 from django_fairque.monitoring.translations import sentence
@@ -86,6 +87,9 @@ def filled(queue: FairQueue) -> str:
     queue.organization("shop").set_max_running(9)
     queue.organization("shop").pause()
     queue.user("acme").pause()
+    for limit in (TaskLimit("shop", 1, 10_000, 5), TaskLimit("shop", gap=60_000_000, is_of_user=True)):
+        queue.limit("shop", "acme" if limit.is_of_user else None).close(3600 if limit.is_of_user else None)
+        queue.push(Task.create("acme", 3, None, limits=[limit], task_id=f"{limit.at_once or 0}"))
     queue.heartbeat("w", {"running": "1", "users": "*", "steal": "bolt", "status": "draining", "queues": "default"})
     queue.set_worker_command("w", "stop")
     queue.schedules.add("nightly", task=Task.create("acme", 3, {}, name="shop.send"), cron="0 3 * * 1-5")
@@ -105,6 +109,8 @@ QUERIES: list[tuple[str, dict[str, str]]] = [
     ("users", {"user": "none"}),
     ("organizations", {"organization": "shop"}),
     ("organizations", {"organization": "none"}),
+    ("limits", {"limit": "shop"}),
+    ("limits", {"limit": "shop", "user": "acme"}),
     ("tasks", {"name": "shop.send", "user": "acme"}),
     ("dead_letters", {"show": "letters"}),
     ("dead_letters", {"older_than": "x"}),
@@ -154,6 +160,8 @@ def test_pages_of_tasks_and_dead_letters_are_in_japanese(admin_client: Client, f
             {"organization": "shop"},
             {"action": "settings", "organization": "shop", "weight": "0", "max_running": "x"},
         ),
+        ("limits", {}, {"action": "close", "limit": "shop"}),
+        ("limits", {}, {"action": "open", "limit": "shop"}),
         ("tasks", {}, {"action": "cancel"}),
         ("tasks", {}, {"action": "cancel_all"}),
         ("tasks", {"state": "scheduled"}, {"action": "run_now", "task": "late"}),

@@ -96,6 +96,7 @@ def filled(queue: FairQueue) -> FairQueue:
         ("users", [], {"user": "ann"}),
         ("organizations", [], {}),
         ("organizations", [], {"organization": "acme"}),
+        ("limits", [], {"limit": "k"}),
         ("workers", [], {}),
         ("schedules", [], {}),
         ("schedules", [], {"add": "1"}),

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import pytest
 from django.db import transaction
 
-from django_fairque import ConfigurationError, Priority, TaskMiddleware, TaskSend, TaskState, get_queue, lane
+from django_fairque import (
+    Concurrency,
+    ConfigurationError,
+    Priority,
+    Rate,
+    TaskMiddleware,
+    TaskSend,
+    TaskState,
+    TaskUsageError,
+    get_queue,
+    lane,
+)
 from django_fairque.backends.compat import (
     InvalidTask,
     InvalidTaskBackend,
@@ -18,6 +30,7 @@ from django_fairque.backends.compat import (
     task,
     task_finished,
 )
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.task import Task as Record
 from django_fairque.tasks import registry
 from django_fairque.tasks.errors import TaskTimeoutError
@@ -371,3 +384,23 @@ class TestLanes:
         with pytest.raises(InvalidTaskBackend) as caught:
             add.enqueue(1)
         assert expected in str(caught.value)
+
+
+def test_limits_by_path_have_the_arguments_of_the_call_and_its_user(queue: FairQueue, configure: Configure) -> None:
+    limits = [Concurrency("add:{a}:{b}", 2), Rate("add", lambda user: f"{len(user)}/s", scope="user")]
+    configure(TASK_OPTIONS={ADD: {"LIMITS": limits}})
+    assert sent(queue, 7).limits == (TaskLimit("add:7:0", 2), TaskLimit("add", gap=142_858, is_of_user=True))
+
+
+def test_limits_that_do_not_fit_the_task_are_reported_and_refused_when_it_is_sent(
+    queue: FairQueue, configure: Configure
+) -> None:
+    configure(TASK_OPTIONS={ADD: {"LIMITS": [Concurrency("{c}", 2)]}})
+    problem = "the key '{c}' of a limit names 'c', which is no argument: expected one of a, b, user"
+    (message,) = default_task_backend.check()
+    assert (message.id, message.msg) == ("fairque.E040", f"OPTIONS of TASKS['default']: {ADD}: {problem}")
+    with pytest.raises(TaskUsageError, match=re.escape(problem)):
+        add.enqueue(1)
+    configure(TASK_OPTIONS={ADD: {"LIMITS": ["smtp"]}})
+    (message,) = default_task_backend.check()
+    assert "LIMITS must be a list of Concurrency and Rate" in message.msg

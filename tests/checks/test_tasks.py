@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HERE = {"REDIS": {"HOST": "localhost"}}
 ONE = "from django_fairque import task\n\n@task\ndef work() -> int:\n    return 1\n"
 TWO = ONE + "\n@task\ndef work() -> int:\n    return 2\n"
+LIMITS = "from django_fairque import Concurrency, Rate, task\n\n"
 FACTORY = (
     "from django_fairque import task\n\n"
     "def make(n):\n    @task\n    def work():\n        return n\n    return work\n\n"
@@ -172,3 +173,31 @@ def test_sending_before_the_commit_of_every_request(
 ) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", atomic)
     assert ids(check({**HERE, "ENQUEUE_ON_COMMIT": on_commit})) == found
+
+
+class TestLimits:
+    @pytest.mark.parametrize("others", ['Concurrency("a:{y}", 2)', 'Rate("a:{y}", "1/s"), Concurrency("a:{y}", 2)'])
+    def test_two_values_of_one_key_are_an_error_that_names_both_tasks(
+        self, check: Check, source: Source, others: str
+    ) -> None:
+        source.load(
+            f"{LIMITS}@task(limits=[Concurrency('a:{{x}}', 1)])\ndef one(x): ...\n\n@task(limits=[{others}])\ndef two(y): ...\n"
+        )
+        (message,) = check(HERE)
+        assert ids([message]) == ["E019"]
+        assert message.msg == (
+            "the tasks 'shop_tasks.one' and 'shop_tasks.two' give the limit 'a:{y}' different values"
+        )
+
+    def test_equal_values_and_other_keys_are_no_error(self, check: Check, source: Source) -> None:
+        one = "@task(limits=[Concurrency('a', 1), Rate('a', '60/m'), Concurrency('a', 3, scope='user')])\ndef one(): ...\n"
+        two = "@task(limits=[Concurrency('a', 1, at_limit='skip'), Rate('a', '1/s'), Concurrency('b', 2)])\ndef two(): ...\n"
+        source.load(LIMITS + one + two)
+        assert check(HERE) == []
+
+    def test_a_shared_limit_smaller_than_the_number_of_shards_is_an_error(self, check: Check, source: Source) -> None:
+        limits = "Concurrency('a', 3), Concurrency('b', 4), Concurrency('{user}', 1), Rate('c', '1/h')"
+        source.load(f"{LIMITS}@task(limits=[{limits}])\ndef one(): ...\n")
+        (message,) = check({**HERE, "QUEUE": {"SHARDS": 4}})
+        assert ids([message]) == ["E019"]
+        assert "task 'shop_tasks.one' can't be enqueued: limit 'a' lets 3 tasks run at once" in message.msg

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from email.message import Message
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 
 import django
 import pytest
@@ -219,6 +222,40 @@ def test_the_examples_of_lanes_work_as_described(project: Project) -> None:
     assert sys.modules["shop.settings"].FAIRQUE["QUEUE"]["LANES"]["URGENT_PRIORITY"] == "CRITICAL"
 
 
+def test_the_examples_of_limits_work_as_described(project: Project) -> None:
+    names = project.read("limits.md")
+    states = [get_queue().get_task(result.id).state.value for result in names["results"]]
+    assert states == ["canceled", "canceled", "queued"]
+    leases = get_queue().pop_batch(100, "w")
+    assert Counter((lease.name.rpartition(".")[2], lease.user_id) for lease in leases) == {
+        ("fetch_mail", "acme"): 2,
+        ("rebuild", "acme"): 1,
+        ("export", "acme"): 5,
+        ("export", "bob"): 1,
+    }
+    assert names["limit"].stats().key == "payments"
+    options = BackendOptions(sys.modules["shop.settings"].TASKS["default"]["OPTIONS"])
+    assert options.problems == []
+    assert options.get_options("newsletter.tasks.send").options.limits[0].key == "smtp"
+
+
+@pytest.mark.parametrize(("status", "closes"), [(429, True), (500, False)])
+def test_the_example_of_http_429_closes_the_limit(
+    project: Project, monkeypatch: pytest.MonkeyPatch, status: int, closes: bool
+) -> None:
+    project.read("limits.md")
+    payments = sys.modules["shop.payments"]
+
+    def refuse(url: str, **_: Any) -> None:
+        raise HTTPError(url, status, "", Message(), None)
+
+    monkeypatch.setattr(payments, "urlopen", refuse)
+    result = payments.charge.using(max_retries=0).enqueue("acme", "https://api.example.com")
+    drain()
+    assert get_queue().limit("payments").stats().is_closed is closes
+    assert result.state == ("scheduled" if closes else "failed")
+
+
 def test_the_examples_of_transactions_work_as_described(project: Project) -> None:
     names = project.read("transactions.md")
     assert names["receipt"].state == "queued"
@@ -392,11 +429,6 @@ def test_the_examples_of_observability_work_as_described(project: Project) -> No
     ]
     assert found == [("sending", 42, "9359dc35", names["result"].id)]
     assert get_config().tracing
-
-
-def test_the_page_about_sentry_can_be_read(project: Project) -> None:
-    """Its one block is not run here: tests/lab/observability does."""
-    project.read("sentry.md")
 
 
 def test_the_example_of_a_renamed_task_keeps_its_name(project: Project) -> None:

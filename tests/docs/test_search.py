@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 QUERIES = {
     "noisy neighbor": "explanation/fairness",
     "multi-tenant": "explanation/fairness",
-    "rate limit": "guides/priorities-and-limits",
+    "rate limit": "guides/limits",
     "priority": "guides/priorities-and-limits",
     "retry": "guides/retries-and-errors",
     "dead letter": "guides/retries-and-errors",
@@ -45,7 +45,7 @@ QUERIES = {
     "pytest": "guides/testing",
     "wagtail": "guides/wagtail-and-django-tenants",
     "django-tenants": "guides/wagtail-and-django-tenants",
-    "sentry": "guides/sentry",
+    "sentry": "guides/observability",
     "graceful shutdown": "guides/workers",
     "signature": "explanation/security",
     "settings": "reference/settings",

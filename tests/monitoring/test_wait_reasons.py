@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
@@ -123,6 +124,66 @@ def test_a_task_waits_because_of_a_limit_of_its_user(
     push(queue)
     queue.pop("w:1", now=NOW)
     assert only(queue, kind) == text
+
+
+CLOSED_AT_20 = "Limit k is closed until 2033-05-18 03:33:40 UTC."
+ONE = TaskLimit("k", 1)
+RATE = TaskLimit("k", gap=60_000_000)
+
+
+@pytest.mark.parametrize(
+    ("limit", "close", "expected"),
+    [
+        (ONE, None, {"limit_full": "1 of 1 task of limit k runs."}),
+        (ONE._replace(is_of_user=True), None, {"limit_full": "1 of 1 task of limit k runs."}),
+        (RATE, None, {"limit_rate": "The rate 1/m of limit k allows the next start in 1 min."}),
+        (TaskLimit("k", 9), 20, {"limit_closed": CLOSED_AT_20}),
+        (
+            RATE,
+            20,
+            {"limit_closed": CLOSED_AT_20, "limit_rate": "The rate 1/m of limit k allows the next start in 1 min."},
+        ),
+        (RATE, 100, {"limit_closed": "Limit k is closed until 2033-05-18 03:35:00 UTC."}),
+        (TaskLimit("k", 9), 0, {"limit_closed": "Limit k is closed until somebody opens it."}),
+    ],
+)
+def test_a_task_at_a_limit_names_it_and_when_it_opens(
+    queue: FairQueue, limit: TaskLimit, close: int | None, expected: dict[str, str]
+) -> None:
+    push(queue, "a", limits=[limit])
+    queue.pop("w:1", now=NOW)
+    push(queue, limits=[limit])
+    if close is not None:
+        queue.limit("k").close(close or None, now=NOW)
+    assert {reason.kind: reason.text for reason in reasons(queue, "t")} == expected
+
+
+def test_a_task_at_a_limit_with_a_place_waits_for_those_before_it(queue: FairQueue) -> None:
+    push(queue, "a", limits=[ONE])
+    push(queue, limits=[ONE])
+    push(queue, "b", user="bob", limits=[ONE])
+    assert only(queue, "next", "a") == "Nothing stands in its way: the next free worker takes it."
+    assert only(queue, "behind_own") == "1 task of the same user is before it."
+    assert only(queue, "behind_users", "b") == "1 user has a turn before its user."
+
+
+@pytest.mark.parametrize(
+    ("fair_by", "text"),
+    [
+        ("tasks", "Limit k has a free place; its user is 10 tasks ahead of its share; 10 tasks are allowed."),
+        ("time", "Limit k has a free place; its user is 20 min ahead of its share; 10 s are allowed."),
+    ],
+)
+def test_a_user_ahead_of_its_share_waits_at_a_limit_with_a_place(redis: Redis, fair_by: Any, text: str) -> None:
+    queue = FairQueue(redis, config=QueueConfig(fair_by=fair_by))
+    beat(queue)
+    push(queue, "b", user="bob")
+    for number in range(12):
+        push(queue, f"a{number}", limits=[TaskLimit("k", 1000)])
+    leases = queue.pop_batch(10, "w:1", lease=1000, now=NOW)
+    if fair_by == "time":
+        queue.finish(leases[0], took=120, now=NOW + 120)
+    assert {reason.kind: reason.text for reason in reasons(queue, "a10")}["limit_ahead"] == text
 
 
 def test_a_scheduled_task_waits_for_its_time_and_then_for_a_sweep(queue: FairQueue) -> None:

@@ -28,6 +28,7 @@ CLASSES = {
     "Schedules": "engine/schedules/schedules.py",
     "UserQueue": "engine/users/users.py",
     "OrganizationQueue": "engine/users/organizations.py",
+    "LimitQueue": "engine/limits/limits.py",
     "XCom": "engine/dependencies/dependencies.py",
     "TaskLogs": "engine/inspection/task_logs.py",
 }

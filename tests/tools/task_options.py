@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ACCEPTED = {
     "Seconds": "seconds, `timedelta`",
+    "Limit": "`Concurrency`, `Rate`",
+    "Sequence[Limit]": "list",
     "Lane": '`"urgent"`, `"normal"`, `"bulk"`',
     "Moment": "seconds since 1970, aware `datetime`, `timedelta`",
     "Callable[..., object]": "function",
@@ -43,6 +45,7 @@ LINKS = {
     "on_dependency_failure": "[pipelines](../guides/pipelines.md#depend-on-single-tasks)",
     "isolated": "[tasks that run alone](../guides/workers.md#tasks-that-run-alone)",
     "capture_logs": "[log lines](#log-lines-of-a-task)",
+    "limits": "[limits by key](../guides/limits.md)",
     "middleware": "[middleware](../guides/middleware.md)",
     "batch": "[batches](#batches)",
     "database": "[transactions](../guides/transactions.md#several-databases)",

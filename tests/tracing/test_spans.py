@@ -247,7 +247,7 @@ def test_no_spans_are_recorded_while_tracing_is_off(spans: Spans, note: Any, set
 
 def test_every_attribute_is_documented(spans: Spans) -> None:
     source = Path(opentelemetry.__file__).read_text()
-    page = (Path(__file__).parent.parent.parent / "docs" / "guides" / "observability.md").read_text()
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics-and-signals.md").read_text()
     names = set(re.findall(r'"((?:messaging|fairque|error|server)\.[a-z._]+)"', source))
     assert len(names) > 8
     assert {name for name in names if f"`{name}`" not in page} == set()

@@ -22,6 +22,8 @@ from django_fairque.admin.pages.dependencies import (
     open_subtree,
     task_link,
 )
+from django_fairque.admin.pages.limits import describe_values
+from django_fairque.engine.limits.limits import parse_limit_id
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
@@ -98,6 +100,9 @@ class TaskPage(PayloadEditor):
             "last_frame": last_frame(redacted_text(attempts[-1].traceback)) if is_dead and attempts else "",
             "timeline": timeline(task),
             "sla": sla_state(task),
+            "limits": [
+                (limit.key, describe_values(limit), task.user_id if limit.is_of_user else "") for limit in task.limits
+            ],
             "bars": bars,
             "longest_bar": max((bar.total for bar in bars), default=0.0) or 1.0,
             "attempts": attempts,
@@ -139,6 +144,9 @@ class TaskPage(PayloadEditor):
             line.update(action=action, label=label)
         elif reason.kind in ("capped", "throttled"):
             line.update(url=self.link("users", user=task.user_id), label=_("Limits of the user"))
+        elif reason.kind.startswith("limit_"):
+            key, user = parse_limit_id(task.waits_at.encode())
+            line.update(url=self.link("limits", limit=key, user=user or ""), label=_("The limit"))
         elif reason.kind == "depends":
             line.update(url=self.link("dependencies", task=task.task_id), label=_("Show the graph"))
         return line
@@ -228,8 +236,9 @@ def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
     """
     payload = json_payload.loads(text.encode())
     definition = registry.find(task.name) if task.name else None
+    limits = task.limits
     if definition is not None:
-        definition.bind(*decode_arguments(payload, definition))
+        limits = definition.build_limits(task.user_id, *decode_arguments(payload, definition), queue.config)
     copy = Task.create(
         task.user_id,
         task.promoted_from or task.priority if lane == "normal" else Priority.NORMAL,
@@ -240,6 +249,7 @@ def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
         max_deliveries=task.max_deliveries or None,
         sla=task.sla,
         timeout=task.timeout,
+        limits=limits,
     )
     return queue.push(copy).task_id
 

@@ -268,7 +268,8 @@ class UserRow:
         if stats.paused or stats.organization_paused:
             return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
         if not stats.sizes.ready:
-            return _("received all it needed") if _has_demand(stats) else _("had no tasks")
+            idle = _("received all it needed") if _has_demand(stats) else _("had no tasks")
+            return _("its tasks wait at limits by key") if stats.sizes.limited else idle
         if stats.held_by:
             return wait_text(stats.held_by)
         if self.received > AHEAD * fair:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Union, get_args
 
-from django_fairque.engine.model.durations import is_integer
+from django_fairque.engine.model.durations import duration_us, is_integer, moment, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.payload import pack, unpack
@@ -17,6 +18,8 @@ MAX_LIMITS = 4
 """The largest number of limits of a task."""
 MAX_AT_ONCE = 1_000_000
 """The largest number of tasks of a key that run at once, and the largest burst of a rate."""
+ClosingEnd = Union[float, timedelta, datetime, None]  # noqa: UP007 - evaluated on 3.10 too
+"""The end of a closing: seconds from now, a timedelta, an aware datetime, or None for no end."""
 
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -40,6 +43,11 @@ class TaskLimit(NamedTuple):
     at_limit: AtLimit = "wait"
     """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of its user that
     wait for the key (``"newest"``)."""
+
+    @property
+    def rate(self) -> str | None:
+        """The rate, as people write it; None for none."""
+        return None if self.gap is None else write_rate(self.gap)
 
 
 def limit_id_of(key: str, user_id: str | None = None) -> str:
@@ -81,9 +89,39 @@ def gap_of(tasks: int, seconds: int) -> int:
     return -(-seconds * 1_000_000 // tasks)
 
 
+def write_rate(gap: int) -> str:
+    """Return the rate with this gap (us) between two starts, as people write it: ``100/s``, ``30/m``, or ``1/7s``."""
+    for unit, seconds in _UNITS.items():
+        fewest = seconds * 1_000_000 // gap
+        for tasks in (fewest, fewest + 1):
+            if tasks and gap_of(tasks, seconds) == gap:
+                return f"{tasks}/{unit}"
+    return f"1/{gap / 1_000_000:.6g}s"
+
+
+def encode_end(until: ClosingEnd) -> int | str:
+    """Return the end of a closing as the server reads it: a moment, or a length of time as a negative number (us)."""
+    if until is None:
+        return ""
+    if isinstance(until, str):
+        raise TaskValidationError(
+            f"until must be a number of seconds, a timedelta or an aware datetime, got the text {short(until)}; convert a "
+            "header such as Retry-After with float()"
+        )
+    if isinstance(until, datetime):
+        return max(1, to_us(moment(until, "until") or 0.0))
+    return -max(1, duration_us(until, "until"))  # the server counts a length of time
+
+
 def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
-    """Return the limits of a task. Raises `TaskValidationError` for another value, or more than `MAX_LIMITS`."""
+    """Return the limits of a task, which may be lists (from JSON). Raises `TaskValidationError` for another value, or more than
+    `MAX_LIMITS`.
+    """
     found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else None
+    is_list = found is not None and all(
+        isinstance(limit, list) and len(limit) == len(TaskLimit._fields) for limit in found
+    )
+    found = tuple(TaskLimit(*limit) for limit in found) if found and is_list else found
     if found is None or not all(isinstance(limit, TaskLimit) for limit in found):
         raise TaskValidationError(f"{name} must be a sequence of TaskLimit, got {short(value)}")
     if len(found) > MAX_LIMITS:

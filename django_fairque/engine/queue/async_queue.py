@@ -17,12 +17,15 @@ from django_fairque.engine.inspection import task_logs as sync_task_logs
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
+from django_fairque.engine.limits import limits as sync_limits
+from django_fairque.engine.limits.limits import LimitStats, top_limits
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import resharding
 from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
 from django_fairque.engine.model.ids import Users, check_id
+from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
 from django_fairque.engine.model.plans import check_limit_value, check_weight, rate_fields
@@ -518,6 +521,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
         return AsyncOrganizationQueue(self._read_all_shards, organization)
 
+    def limit(self, key: str, user: str | None = None) -> AsyncLimitQueue:
+        """Return the limit by key ``key``, known or not, to read, close and open it; that of ``user`` if each user has a
+        separate one (None, the default: all users share it). Sends nothing."""
+        return AsyncLimitQueue(self._read_all_shards, key, user)
+
     async def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
         """Check the invariants, and make indexes and counters agree with the tasks' records again. Reads every key.
 
@@ -735,6 +743,10 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
         """Return the figures of the organizations ``names``, in order, in one round trip."""
         return await self._read_all_shards(lambda shards: organizations.stats(shards, names))
+
+    async def limits(self, limit: int = 100) -> PartialList[LimitStats]:
+        """Return limits by key that are closed or have waiting tasks, most waiting first: ``limit`` (100 by default)."""
+        return await self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     async def workers(self) -> PartialList[WorkerRecord]:
         """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`)."""
@@ -1318,6 +1330,37 @@ class AsyncOrganizationQueue:
         return await self._read_all_shards(
             lambda shards: sync_organizations.members(shards, self.organization, cursor, limit)
         )
+
+
+class AsyncLimitQueue:
+    # Generated from `LimitQueue` by python -m tests.tools.async_classes.
+    """One limit by key of one queue, returned by ``queue.limit(key)``.
+
+    Methods take ``now``, as the methods of the queue do. Changes act with the next call of the server, on every shard.
+    Methods raise `ShardsAwayError` if some shards can't be reached (the others are changed).
+    """
+
+    def __init__(self, read_all_shards: AsyncAllShardsReader, key: str, user: str | None = None) -> None:
+        self.key = check_id(key, "the key of a limit")
+        self.user = None if user is None else check_id(user, "user")
+        self._read_all_shards = read_all_shards
+
+    async def close(self, until: ClosingEnd = None, *, now: float | None = None) -> None:
+        """Let no task of the limit start; running tasks go on, and pushes too.
+
+        ``until`` is a number of seconds from now, a timedelta, or an aware datetime; None (the default) is until `open`.
+        A moment that has passed closes nothing. Raises `TaskValidationError` if it has another type.
+        """
+        end = encode_end(until)
+        await self._read_all_shards(lambda shards: sync_limits.change(shards, self.key, self.user, ["close", end], now))
+
+    async def open(self, *, now: float | None = None) -> None:
+        """End the closing of the limit. Its number of places and its rate still hold."""
+        await self._read_all_shards(lambda shards: sync_limits.change(shards, self.key, self.user, ["open", ""], now))
+
+    async def stats(self, *, now: float | None = None) -> LimitStats:
+        """Return the figures of the limit now."""
+        return (await self._read_all_shards(lambda shards: sync_limits.stats(shards, [(self.key, self.user)], now)))[0]
 
 
 class AsyncXCom:

@@ -16,6 +16,7 @@ from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.inspection.task_logs import TaskLogs
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
+from django_fairque.engine.limits.limits import LimitQueue, LimitStats, top_limits
 from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import resharding
 from django_fairque.engine.maintenance.invariants import check_invariants
@@ -501,6 +502,11 @@ class FairQueue(executor.QueueOfShards):
         """Return settings and figures of an ``organization``, known or not, and how to change them. Sends nothing."""
         return OrganizationQueue(self._read_all_shards, organization)
 
+    def limit(self, key: str, user: str | None = None) -> LimitQueue:
+        """Return the limit by key ``key``, known or not, to read, close and open it; that of ``user`` if each user has a
+        separate one (None, the default: all users share it). Sends nothing."""
+        return LimitQueue(self._read_all_shards, key, user)
+
     def repair(self, *, now: float | None = None) -> list[maintenance.Repair]:
         """Check the invariants, and make indexes and counters agree with the tasks' records again. Reads every key.
 
@@ -718,6 +724,10 @@ class FairQueue(executor.QueueOfShards):
     def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
         """Return the figures of the organizations ``names``, in order, in one round trip."""
         return self._read_all_shards(lambda shards: organizations.stats(shards, names))
+
+    def limits(self, limit: int = 100) -> PartialList[LimitStats]:
+        """Return limits by key that are closed or have waiting tasks, most waiting first: ``limit`` (100 by default)."""
+        return self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     def workers(self) -> PartialList[WorkerRecord]:
         """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`)."""

@@ -251,6 +251,8 @@ def extract_template(task: Task | Template) -> dict[str, Any]:
         fields["max_deliveries"] = made.max_deliveries
     if made.lane != "normal":
         fields["lane"] = made.lane
+    if made.limits:
+        fields["limits"] = [list(limit) for limit in made.limits]
     return {**fields, "priority": int(made.priority), "payload": json_payload.loads(made.payload_bytes)}
 
 

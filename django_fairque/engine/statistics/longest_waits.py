@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import PartialList, check_limit
+from django_fairque.engine.limits.limits import combine_limit_records, parse_limit_id
 from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.lanes import Lane, read_lane
 from django_fairque.engine.model.pauses import decode_pause
@@ -39,8 +40,8 @@ class WaitingTask:
 class Waits:
     """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back.
 
-    A task is held back while the queue, its user or its organization is paused, and while the user or the organization has
-    its number of running tasks or is out of rate. Bulk tasks are in neither list.
+    A task is held back while the queue, its user or its organization is paused, while the user or the organization has its
+    number of running tasks or is out of rate, and while its limit by key has no place. Bulk tasks are in neither list.
     """
 
     could_start: list[WaitingTask]
@@ -73,8 +74,12 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
     found = yield from _read_tasks(commands, [task_id.decode() for task_id in dict.fromkeys([*nearest, *oldest])])
     could_start: list[WaitingTask] = []
     held_back: list[WaitingTask] = []
+    at_limits = {task: (lane, limit) for task, lane, limit in found if limit and lane in CLASSES_BY_LANE}
+    if at_limits:
+        could_start = [] if is_paused else (yield from _find_startable_tasks(commands, at_limits))
+        held_back = [task for task in at_limits if task not in could_start]
     for lane in CLASSES_BY_LANE:
-        tasks = [task for task, task_lane in found if task_lane == lane]
+        tasks = [task for task, task_lane, limit in found if task_lane == lane and not limit]
         users = {task.user_id for task in tasks}
         served = set() if is_paused else (yield from _find_served_users(commands, lane, users))
         for task in tasks:
@@ -85,13 +90,37 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
     return Waits(*(sorted(some, key=lambda task: task.since)[:limit] for some in (could_start, held_back)))
 
 
-def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[tuple[WaitingTask, Lane]]]:
-    records = yield from read_task_fields(commands.keys, ids, "user", "ready", "created", "priority")
+def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[tuple[WaitingTask, Lane, str]]]:
+    """Read these tasks, each with its lane and the limit at which it waits; empty for none."""
+    records = yield from read_task_fields(commands.keys, ids, "user", "ready", "created", "priority", "waits_at")
     return [
-        (WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000), read_lane(priority or b"3"))
-        for task_id, (user, ready, created, priority) in zip(ids, records, strict=True)
+        (
+            WaitingTask(task_id, user.decode(), number(ready or created) / 1_000_000),
+            read_lane(priority or b"3"),
+            (limit or b"").decode(),
+        )
+        for task_id, (user, ready, created, priority, limit) in zip(ids, records, strict=True)
         if user is not None  # the user was forgotten after the registry was read
     ]
+
+
+def _find_startable_tasks(
+    commands: Commands, at_limits: Mapping[WaitingTask, tuple[Lane, str]]
+) -> Operation[list[WaitingTask]]:
+    """Return the tasks whose limit has a free place and whose user stands there."""
+    keys, limits = commands.keys, sorted({limit for _, limit in at_limits.values()})
+    places = [("ZSCORE", keys.limit_users(limit, lane), task.user_id) for task, (lane, limit) in at_limits.items()]
+    (clock,), records, found = yield from read_each(
+        [[("TIME",)], [("HGETALL", keys.limit(limit)) for limit in limits], places], only_sound=True
+    )
+    now = int(clock[0]) * 1_000_000 + int(clock[1])
+    open_limits = {
+        limit
+        for limit, record in zip(limits, records, strict=True)
+        if combine_limit_records(*parse_limit_id(limit.encode()), [record], now).is_open
+    }
+    stands = zip(at_limits.items(), found, strict=True)
+    return [task for (task, (_, limit)), place in stands if limit in open_limits and place is not None]
 
 
 def _find_served_users(commands: Commands, lane: Lane, user_ids: set[str]) -> Operation[set[str]]:
@@ -145,4 +174,4 @@ def _heads(commands: Commands, users: Sequence[tuple[Lane, str]]) -> Operation[l
             reads.append(("ZRANGEBYSCORE", keys.normal(name), *band, "LIMIT", 0, 1))
     found = yield from read_sound(reads)
     tasks = yield from _read_tasks(commands, [task_id.decode() for ids in found for task_id in ids])
-    return [task for task, _ in tasks]
+    return [task for task, _, _ in tasks]

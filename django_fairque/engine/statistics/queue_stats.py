@@ -359,7 +359,7 @@ LONGEST_WAITS_READ = 1
 INTERNAL_STAT_FIELDS = {
     *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", *PAUSE_FIELDS, "minute", "edges"),
     *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
-    *("active", "active_users", "hour", "revision", "format", "format_version"),
+    *("active", "active_users", "hour", "revision", "format", "format_version", "limited", "parked", "limit_turn"),
 }
 """Fields of the stats hash that are not totals."""
 NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "wait_", "run:", "recent:", "running", "owed:")
@@ -501,6 +501,8 @@ class QueueStats:
     """The last 50 times at which workers began to report another version of the project's code, the oldest first."""
     lanes: dict[Lane, LaneStats] = field(default_factory=dict)
     """The figures of each lane: ``"urgent"``, ``"normal"`` and ``"bulk"``."""
+    waiting_at_limits: int = 0
+    """The number of queued tasks that wait for a place at a limit by key."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:
@@ -572,6 +574,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         trend=_trend(by_minute, now, sum(depth.values())),
         deployments=[deployment for entries in deployed for deployment in parse_deployments(entries)],
         lanes=by_lane,
+        waiting_at_limits=totals["limited"],
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.task_lookup import position_on_shard
-from django_fairque.engine.model.durations import number, seconds
+from django_fairque.engine.limits.limits import LimitStats, combine_limit_records, parse_limit_id
+from django_fairque.engine.model.durations import number, seconds, to_us
 from django_fairque.engine.model.lanes import LANES, Lane, class_of, read_lane
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
 from django_fairque.engine.model.records import TaskState
@@ -29,7 +30,8 @@ class WaitReason:
     ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
     now. ``users_before`` have their turn in the task's lane earlier (at least; for a member of an organization:
     organizations and members before it), None when the user can't be served there now. ``position`` is that of
-    `FairQueue.position`. ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
+    `FairQueue.position`. If the task waits at a limit, both are about the users and its user's tasks there.
+    ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
     user's shard.
     """
 
@@ -52,15 +54,19 @@ class WaitReason:
     ahead: float = 0.0
     """The worker time in seconds (or the number of tasks, if the queue is fair by tasks) by which the urgent tasks of its user
     are ahead of the user's share; of its organization if it belongs to one, or of both the larger. 0 for other lanes."""
+    limit: LimitStats | None = None
+    """The limit by key at which the task waits, with the figures of the user's shard; None if it waits for its turn only."""
+    limit_ahead: float = 0.0
+    """For a task that waits at a limit: by how much all tasks of its user are ahead of the user's share, as ``ahead``."""
 
 
 def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     """Read why a task waits, in at most five round trips, and one more for a chosen id."""
     commands = yield from shards.of_task(task_id)
     keys = commands.keys
-    ((state, user, priority),), ((paused, note, clock, virtual_time, *depths), time) = yield from read_fields(
+    ((state, user, priority, limit),), ((paused, note, clock, virtual_time, *depths), time) = yield from read_fields(
         [(keys, task_id)],
-        ("state", "user", "priority"),
+        ("state", "user", "priority", "waits_at"),
         [("HMGET", keys("stats"), *PAUSE_FIELDS, "clock", "vtime", *_DEPTHS.values()), ("TIME",)],
     )
     if state is None or user is None:
@@ -75,8 +81,11 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
             ("ZSCORE", keys("throttled"), name),
             *(("ZCARD", keys.lane(other)) for other in others),
             *_turn(commands, stats, lane),
+            *(_at_limit(commands, limit.decode(), name, lane, task_id) if limit else []),
         ]
     )
+    tag, limit_record, position, users_before = sizes_and_turn[-4:] if limit else (None, {}, None, None)
+    sizes_and_turn = sizes_and_turn[: -4 if limit else None]
     sizes, found = sizes_and_turn[: len(others)], sizes_and_turn[len(others) :]
     pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
@@ -86,21 +95,26 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     ranks = found[: len(found) // 2] if lane == "urgent" else found
     turn = None if None in ranks else sum(map(int, ranks))
     virtual_times = [number(virtual_time), number(record.get(b"vtime"))]
+    now = max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0)
+    of_organization = record.get(b"urgent_tag" if lane == "urgent" else b"tag")
+    tags = [tag] if organization is None else [of_organization, tag]
     return WaitReason(
         task_id=task_id,
         state=TaskState(state.decode()),
-        now=max(int(time[0]) + int(time[1]) / 1_000_000, seconds(clock) or 0.0),
+        now=now,
         is_paused=pause is not None,
         user=stats,
         user_free_at=None if free_at is None else float(free_at) / 1_000_000,
-        users_before=turn,
-        position=(yield from position_on_shard(commands, task_id)),
+        users_before=users_before if limit else turn,
+        position=position if limit else (yield from position_on_shard(commands, task_id)),
         lease_ends_at=None if lease_end is None else float(lease_end) / 1_000_000,
         organization=organization,
         pause=pause,
         lane=lane,
         other_lanes=tuple(other for other, size in zip(others, sizes, strict=True) if int(size)),
         ahead=_ahead(found[len(ranks) :], virtual_times) if lane == "urgent" else 0.0,
+        limit=combine_limit_records(*parse_limit_id(limit), [limit_record], to_us(now)) if limit else None,
+        limit_ahead=_ahead(tags, virtual_times),
     )
 
 
@@ -111,6 +125,17 @@ def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> fl
     """Return how far the places in lane urgent, in microseconds of worker time, are beyond the virtual times."""
     found = [number(place) - time for place, time in zip(places, virtual_times, strict=False) if place is not None]
     return max([0.0, *found]) / 1_000_000
+
+
+def _at_limit(commands: Commands, limit: str, user: str, lane: Lane, task_id: str) -> list[tuple[Any, ...]]:
+    """Return the reads of the user's tag, the limit's record, and the ranks of the task within its user, and of the user."""
+    keys = commands.keys
+    return [
+        ("HGET", keys.user(user), "urgent_tag" if lane == "urgent" else "tag"),
+        ("HGETALL", keys.limit(limit)),
+        ("ZRANK", keys.limit_queue(limit, user), task_id),
+        ("ZRANK", keys.limit_users(limit, lane), user),
+    ]
 
 
 def _turn(commands: Commands, user: UserStats, lane: Lane) -> list[tuple[Any, ...]]:

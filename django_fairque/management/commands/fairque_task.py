@@ -13,10 +13,12 @@ from django_fairque.management.base import Parser, QueueCommand, pages, when
 from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import pluralize
 from django_fairque.monitoring.redaction import as_line, redact_value
+from django_fairque.monitoring.report import limit_values
 from django_fairque.monitoring.wait_explanations import reasons
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.limits import TaskLimit
     from django_fairque.engine.model.task import Task
 
 DEPENDENTS_SHOWN = 20
@@ -78,6 +80,7 @@ class Command(QueueCommand):
             ("retries", f"{task.retry_count} of {task.max_retries}"),
             ("starts", f"at most {task.max_deliveries} without an outcome" if task.max_deliveries else ""),
             ("given back", f"{pluralize(task.given_back, 'time')} after it had begun" if task.given_back else ""),
+            *(("limit", _describe_limit(limit)) for limit in task.limits),
             ("run", task.run_id),
             ("trace", task.traceparent),
             ("payload", raw if self.options["unredacted"] else as_line(task)),
@@ -144,6 +147,12 @@ def _describe_priority(task: Task) -> str:
     if task.lane != "normal":
         return ""
     return task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")
+
+
+def _describe_limit(limit: TaskLimit) -> str:
+    of_user = " (each user)" if limit.is_of_user else ""
+    at_limit = f", {limit.at_limit}" if limit.at_limit != "wait" else ""
+    return f"{limit.key}{of_user}: {limit_values(limit)}{at_limit}"
 
 
 def _fields(task: Task) -> dict[str, Any]:

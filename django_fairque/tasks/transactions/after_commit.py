@@ -75,6 +75,8 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
         keep_event_counts(name, counts)
         known = sent.answers.keys() | sent.refused.keys()
         sent.refuse([task.task_id for task in tasks if task.task_id not in known], error)
+    if skipped := sent.drop_skipped():
+        logger.info("%d tasks for queue %s were left out after the commit: at_limit='skip'", len(skipped), name)
     failure = next(iter(sent.refused.values()), None)
     if failure is not None:
         _log_lost(name, [*sent.refused], failure)
@@ -100,6 +102,13 @@ class Sent:
 
     def refuse(self, task_ids: Iterable[str], error: Exception) -> None:
         self.refused.update(dict.fromkeys(task_ids, error))
+
+    def drop_skipped(self) -> list[str]:
+        """Return the ids of tasks that limits have refused, and count them as refused no more: nobody could handle the error."""
+        skipped = [task_id for task_id, answer in self.answers.items() if answer.status == "at_limit"]
+        for task_id in skipped:
+            self.refused.pop(task_id, None)
+        return skipped
 
     def accept(self, tasks: Sequence[Task], answers: Sequence[object]) -> None:
         known = (answer for answer in answers if isinstance(answer, PushResult))

@@ -1,6 +1,6 @@
 """A limit is busy while tasks wait for it, and its users share it, with tasks that take 0.5 to 1.5 s.
 
-The worlds are those in which two simpler rules fail. If a place is promised to a user before its turn, it is idle meanwhile. If users are
+The worlds are those in which two simpler rules fail. A place that is promised to a user before its turn is idle meanwhile. If users are
 examined only in their turns of the ring, those that have other tasks too never get a place.
 """
 

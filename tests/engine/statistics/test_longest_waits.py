@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import sweep_all, task
@@ -92,3 +93,25 @@ def test_a_wait_is_exact_and_never_negative(queue: FairQueue) -> None:
         assert 0 <= queue.get_stats().oldest_wait_seconds < 20
         queue.user("a").purge()
         time.sleep(0.21)  # at another part of the second each time
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_held"),
+    [
+        (TaskLimit("k", 2), False),
+        (TaskLimit("k", 1), True),
+        (TaskLimit("k", gap=10**11), True),
+        (TaskLimit("k", 1, is_of_user=True), True),
+    ],
+)
+def test_the_oldest_wait_ignores_tasks_at_limits_without_a_place(
+    queue: FairQueue, limit: TaskLimit, is_held: bool
+) -> None:
+    queue.push_batch([task("a", limits=[limit]) for _ in range(2)], now=time.time() - AGO)
+    queue.push(task("a"), now=time.time() - 50)
+    assert queue.pop("w")
+    stats = queue.get_stats(0)
+    waits = [stats.oldest_wait_seconds, stats.held_back_wait_seconds]
+    assert waits == pytest.approx([50, AGO] if is_held else [AGO, 0], abs=20)
+    queue.limit("k", "a" if limit.is_of_user else None).close()
+    assert queue.get_stats(0).held_back_wait_seconds == pytest.approx(AGO, abs=20)

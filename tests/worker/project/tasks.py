@@ -21,7 +21,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_fairque import signals
+from django_fairque import Concurrency, signals
 from django_fairque.conf import get_queue
 from django_fairque.tasks.context import current_task
 from django_fairque.tasks.errors import Discard, Retry, SoftTimeLimitExceeded
@@ -76,6 +76,20 @@ def nap(seconds: float) -> None:
     while time.monotonic() < end:
         time.sleep(0.005)
     record(ENDED)
+
+
+def call_api(closes: int = 0) -> None:
+    """Record how many of these run."""
+    client: Any = get_queue().client
+    record(STARTED, client.incr("tests:running"))
+    time.sleep(0.01)
+    if closes:
+        current_task().close_limit("api", until=3600)
+    client.decr("tests:running")
+
+
+for name, options in {"call_api": {}, "call_api_alone": {"isolated": True}}.items():
+    task(name=name, limits=[Concurrency("api", 2)], **options)(call_api)  # type: ignore[call-overload]
 
 
 @task(name="waits_for")

@@ -1,0 +1,1 @@
+"""Limits by key: their figures, and closing and opening them."""
