@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, Union
 
 from django_fairque.engine.model.durations import is_integer
 from django_fairque.engine.model.errors import TaskValidationError, short
@@ -25,8 +25,6 @@ from django_fairque.engine.model.limits import (
 from django_fairque.safely import Interruption, get_message, is_a, type_name
 
 from .errors import TaskUsageError
-
-V = TypeVar("V")
 
 USER_FIELD = "user"
 """The name that stands for the task's user in a key."""
@@ -103,7 +101,7 @@ class _KeyLimit:
             f"a boolean or None; got {type(value).__name__} {short(value)}"
         )
 
-    def _read_value(self, value: V | Callable[[str], V], user: str, check: Callable[[Any], Any]) -> Any:
+    def _read_value(self, value: Any, user: str, check: Callable[[Any], Any]) -> Any:
         """Return the checked value for a user. A function of the project may raise anything."""
         if not callable(value):
             return check(value)

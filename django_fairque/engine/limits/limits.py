@@ -146,19 +146,17 @@ def combine_limit_records(
         return [number(record[field]) for record in records if field in record]
 
     closed = max(numbers(b"closed"), default=0.0)
-    is_closed, has_end = closed > now_us, closed < NEVER_MICROSECONDS
     free = [max(number(record.get(b"closed")), number(record.get(b"tat")) - _tolerance(record)) for record in records]
     opens, gaps = min(free, default=0.0), [gap for gap in numbers(b"gap") if gap >= 1]
     return LimitStats(
-        key,
-        user,
+        *(key, user),
         at_once=int(sum(numbers(b"at_once"))) or None,
         rate=write_rate(round(1 / sum(1 / gap for gap in gaps))) if gaps else None,
         burst=int(sum(numbers(b"burst"))) or len(gaps) if gaps else None,
         running=int(sum(numbers(b"running"))),
         waiting=int(sum(numbers(b"waiting"))),
-        is_closed=is_closed,
-        closed_until=closed / 1_000_000 if is_closed and has_end else None,
+        is_closed=closed > now_us,
+        closed_until=closed / 1_000_000 if now_us < closed < NEVER_MICROSECONDS else None,
         opens_at=opens / 1_000_000 if now_us < opens < NEVER_MICROSECONDS else None,
         missing_shards=missing,
     )
