@@ -44,6 +44,8 @@ NOT_ENDED = {
 SCHEDULE_KEYS = ("schedules", "schedules:due", "schedules:last", "schedules:runs")
 """Keys of a shard: definitions, next run times, last firings, and latest runs of its schedules, by name."""
 KEPT_RUNS = 20
+AT_LIMIT = 3
+"""The reply of ``fire.lua`` if a full limit refuses the task: the run is skipped then."""
 CATCH_UP_SECONDS = 60.0
 """Seconds by which a run time may be late without being missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
@@ -84,7 +86,9 @@ class ScheduleRun:
     """
 
     happened: Literal["enqueued", "skipped", "missed", "refused"]
-    """``skipped``: the one before had not ended. ``missed``: it was too late. ``refused``: its task was invalid."""
+    """``skipped``: the one before had not ended, or a limit was full. ``missed``: it was too late. ``refused``: its task was
+    invalid.
+    """
     run_time: float
     """The run time; of several ones, the last."""
     at: float
@@ -501,10 +505,14 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
             task_id = made.task_id
         except TaskValidationError as invalid:  # for example because a limit was lowered
             run, error = replace(run, happened="refused"), str(invalid)
+    before = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following)]
     last = json.dumps([run_time, moment, task_id]) if task_id else ""
-    runs = _runs_text(schedule.runs, run)
-    args = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following), last, runs, *pushed]
+    args = [*before, last, _runs_text(schedule.runs, run), *pushed]
     code = yield commands.call("fire", args, now, reply=new_nonce())
+    if code == AT_LIMIT:
+        skipped = _runs_text(schedule.runs, replace(run, happened="skipped", behind=""))
+        args = [*before, "", skipped, *push_args(commands, [])]
+        task_id, code = "", (yield commands.call("fire", args, now, reply=new_nonce()))
     if not code:
         return None
     return Fired(schedule.name, run_time, task_id if code == 1 else "", is_refused=code == 2, error=error)

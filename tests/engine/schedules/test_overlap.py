@@ -12,6 +12,7 @@ from redis import Redis
 
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
@@ -97,6 +98,18 @@ class TestOverlap:
         last = fire(queue, 5)
         queue.finish(lease, now=NOW + 301)
         assert state(queue, last) is TaskState.QUEUED
+
+    @pytest.mark.parametrize("overlap", ["allow", "queue"])
+    def test_a_run_that_a_full_limit_refuses_is_skipped(self, queue: FairQueue, overlap: str) -> None:
+        limited = task("ann", limits=[TaskLimit("rebuild", 1, at_limit="skip")])
+        queue.schedules.add("s", task=limited, every=60, overlap=overlap, now=NOW)
+        first = fire(queue, 1)
+        assert [fire(queue, minute) for minute in (2, 3)] == ["", ""]
+        last = queue.schedules.get("s").last
+        assert last is not None
+        assert (last.task_id, happened(queue)) == (first, [("enqueued", 1), ("skipped", 2)])
+        queue.finish(pop(queue, NOW + 190), now=NOW + 191)
+        assert state(queue, fire(queue, 4)) is TaskState.QUEUED
 
     @pytest.mark.parametrize("overlap", ["skip", "queue"])
     def test_a_run_starts_if_the_last_task_is_forgotten(self, make_queue: MakeQueue, overlap: str) -> None:
