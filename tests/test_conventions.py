@@ -28,7 +28,7 @@ FOLDER_LIMITS = {
     "django_fairque/conf": 7,
     "django_fairque/embedded": 7,
     "django_fairque/engine": 0,
-    "django_fairque/engine/model": 17,
+    "django_fairque/engine/model": 18,
     "django_fairque/management/commands": 21,
     "django_fairque/tasks": 16,
     "django_fairque/worker": 2,
@@ -50,7 +50,7 @@ BANNED_NAMES_IN_TESTS = {
 BANNED_PHRASES_IN_THE_PACKAGE, BANNED_PHRASES_IN_THE_DOCUMENTATION = 20, 19
 BANNED_PHRASES_IN_TESTS = 127
 """At most, with those in .ci. Lower it when you have removed some."""
-ENQUEUE = {"files": 18, "functions": 66, "depth": 11}
+ENQUEUE = {"files": 18, "functions": 68, "depth": 11}
 POP = {"files": 8, "functions": 31, "depth": 8}
 RUN = {"files": 9, "functions": 37, "depth": 9}
 FINISH = {"files": 10, "functions": 37, "depth": 8}

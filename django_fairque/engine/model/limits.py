@@ -39,7 +39,7 @@ class TaskLimit(NamedTuple):
     burst: int = 1
     """The number of tasks that may start at once under the rate."""
     is_of_user: bool = False
-    """Whether each user has a limit of its own under this key."""
+    """Whether each user has a separate limit under this key."""
     at_limit: AtLimit = "wait"
     """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of its user that
     wait for the key (``"newest"``)."""
@@ -51,7 +51,7 @@ class TaskLimit(NamedTuple):
 
 
 def limit_id_of(key: str, user_id: str | None = None) -> str:
-    """Return the server's id of a limit: of a shared one, or of the one that a user has of its own under this key."""
+    """Return the server's id of a limit: of a shared one, or of a user's separate one under this key."""
     return f"s:{key}" if user_id is None else f"u:{len(user_id.encode())}:{user_id}:{key}"
 
 

@@ -633,7 +633,7 @@ class PushTemplate(NamedTuple):
         return self._replace(lane=lane)
 
     def on_shard(self, shard: int, shards: int) -> PushTemplate:
-        """Return the template for a shard of a queue with this number of shards."""
+        """Return the template for the ``shard`` with this number, one of several ``shards``."""
         if not self.limits or shards == 1:
             return self
         return self._replace(limits=divide_limits(self.limits, shard, shards))

@@ -48,7 +48,7 @@ class Graph:
 
 NO_GRAPH = Graph()
 
-STATUSES: Mapping[type, str] = {errors.TaskIdConflictError: "id_conflict", errors.AtLimitError: "at_limit"}
+STATUS_OF_ERROR: Mapping[type, str] = {errors.TaskIdConflictError: "id_conflict", errors.AtLimitError: "at_limit"}
 """The status of the tasks of a graph that was refused with this error."""
 
 TASKS_SORTED_BY_USER = 2000
@@ -104,7 +104,7 @@ def _push_part(
             for task in tasks:
                 alone += yield from _push_part(shards, part, [task], now)
             return alone
-        return [PushResult(task.task_id, STATUSES.get(type(error), "backlog_full")) for task in tasks]
+        return [PushResult(task.task_id, STATUS_OF_ERROR.get(type(error), "backlog_full")) for task in tasks]
 
 
 def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> Operation[list[PushResult]]:

@@ -1,7 +1,7 @@
 """A limit is busy while tasks wait for it, and its users share it, with tasks that take 0.5 to 1.5 s.
 
-Two simpler rules fail in these worlds. A place that is promised to a user before its turn is idle meanwhile. Users that are looked at
-only in their turns of the ring never get a place if they have other tasks too.
+Two simpler rules fail in these worlds. A place that is promised to a user before its turn is idle meanwhile. Users that are
+examined only in their turns of the ring never get a place if they have other tasks too.
 """
 
 from __future__ import annotations

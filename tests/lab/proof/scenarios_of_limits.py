@@ -19,7 +19,7 @@ RATE = TaskLimit("api", None, 1_000_000)
 
 
 def push_both(scene: Scene) -> None:
-    """``a`` and ``b`` with two tasks of a shared limit, and ``c`` with three of a limit of its own."""
+    """``a`` and ``b`` with two tasks of a shared limit, and ``c`` with three of a separate limit."""
     for user in "ab":
         scene.push(f"{user}1", f"{user}2", user=user, limits=[SHARED])
     scene.push("c1", "c2", "c3", user="c", limits=[OWN])

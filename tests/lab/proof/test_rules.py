@@ -82,7 +82,6 @@ def test_numbers_are_passed_to_commands_without_rounding(name: str) -> None:
 
 SET_BY_LOAD_USER = {
     *(
-        "group",
         "is_damaged",
         "is_new",
         "is_other",

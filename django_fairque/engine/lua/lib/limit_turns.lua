@@ -71,8 +71,8 @@ local function leave(limit, user_name, lane)
   limits.step_out(limit, user_name, lane)
 end
 
--- Who prevents the user from starting a task of this lane at a limit: itself or its organization; nil if nobody does. Then, if that one is only
--- too far ahead, from which virtual time on it is not.
+-- Return the user or its organization, whichever prevents the user from starting a task of this lane at a limit, or nil. If that one is only
+-- too far ahead, return the virtual time too from which it no longer is.
 local function find_obstacle(user, lane, is_bounded)
   for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
     if not ring.has_place(one, lane) then return one end
@@ -133,7 +133,7 @@ local function unpark(list, one)
   if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end
 end
 
--- Those who were parked and may start now stand at their limits again. Once a call, and once more when the ring gets empty.
+-- Users that were parked and may start now stand at their limits again: once a call, and once more when the ring gets empty.
 local function unpark_some(list, is_bounded)
   if counters.shard.parked <= 0 or has_unparked[is_bounded] then return end
   has_unparked[is_bounded] = true

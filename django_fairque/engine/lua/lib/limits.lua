@@ -3,8 +3,8 @@
 -- - A shared limit is a small fair queue. A task with shared limits waits at one of them: at its first limit that has no place, or else at
 --   its first shared one. Its user stands there, by a start tag of the limit's own (start-time fair queueing, as in lib/ring.lua).
 --   lib/limit_turns.lua hands out these tasks.
--- - A limit of one user has no queue of users. As many of its tasks as have a place are admitted to the user's queues, where they compete in
---   the user's turns. The others wait at the limit.
+-- - A limit of one user has no queue of users. Its tasks are admitted to the user's queues, where they compete in the user's turns, if they
+--   have a place. The others wait at the limit.
 --
 -- A task takes a place of each of its limits when it gets its lease, and gives them back when the lease ends. Invariants: nothing else changes
 -- `running`, and no limit of a user has a free place while its tasks wait (or it stands in `throttled` until it opens).
@@ -58,7 +58,7 @@ function limits.load(id)
   return limit
 end
 
--- How many more tasks of the limit may start now.
+-- Return the number of further tasks of the limit that may start now.
 function limits.free(limit)
   if limit.closed and limit.closed > clock.now then return 0 end
   local places = limit.at_once and limit.at_once - limit.running or math.huge
@@ -110,8 +110,8 @@ local function touch_places(task, user)
   end
 end
 
--- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Those with other limits may wait there instead,
--- so more are read.
+-- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Tasks with other limits may wait there
+-- instead, so further ones are read for these.
 local function read_heads(limit)
   local free = limits.free(limit) + limit.ending
   local wanted = math.min(limit.waiting, math.max(free - limit.admitted, math.min(1, free)))

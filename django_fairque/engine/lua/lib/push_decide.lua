@@ -92,7 +92,7 @@ local function check_queue_type(user, is_critical)
   if not calls.attempt(is_critical and 'LLEN' or 'ZCARD', key) then calls.refuse_damaged(key) end
 end
 
--- A task with limits is accepted. It replaces those that wait at a limit whose newest task counts.
+-- Accept a task with limits. At a limit of which the newest task counts, it replaces the waiting ones of its user.
 local function accept_limits(item)
   limits.touch(item, true)
   for _, limit in ipairs(limits.accept(item)) do
