@@ -16,6 +16,8 @@ AtLimit = Literal["wait", "skip", "newest"]
 AT_LIMIT_VALUES: tuple[AtLimit, ...] = get_args(AtLimit)
 MAX_LIMITS = 4
 """The largest number of limits of a task."""
+MAX_GAP_MICROSECONDS = 10**15
+"""The longest time between two tasks of a rate: some 30 years."""
 MAX_AT_ONCE = 1_000_000
 """The largest number of tasks of a key that run at once, and the largest burst of a rate."""
 ClosingEnd = Union[float, timedelta, datetime, None]  # noqa: UP007 - evaluated on 3.10 too
@@ -128,10 +130,14 @@ def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
         raise TaskValidationError(f"{name} may have at most {MAX_LIMITS} limits, got {len(found)}")
     for limit in found:
         check_id(limit.key, "the key of a limit")
-        for part, number in (("at_once", limit.at_once), ("burst", limit.burst)):
-            if number is not None and not is_integer(number, 1, MAX_AT_ONCE):
+        for part, number, most in (
+            ("at_once", limit.at_once, MAX_AT_ONCE),
+            ("gap", limit.gap, MAX_GAP_MICROSECONDS),
+            ("burst", limit.burst, MAX_AT_ONCE),
+        ):
+            if number is not None and not is_integer(number, 1, most):
                 raise TaskValidationError(
-                    f"{part} of limit {limit.key!r} must be an integer from 1 to {MAX_AT_ONCE}, got {short(number)}"
+                    f"{part} of limit {limit.key!r} must be an integer from 1 to {most}, got {short(number)}"
                 )
         if limit.at_limit not in AT_LIMIT_VALUES:
             raise TaskValidationError(
@@ -142,7 +148,8 @@ def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:
 
 def describe_skipping(limits: Iterable[TaskLimit]) -> str:
     """Return the keys of the limits at which a task does not wait, for an error."""
-    return ", ".join(f"limit {limit.key!r}" for limit in limits if limit.at_limit == "skip")
+    keys = list(dict.fromkeys(limit.key for limit in limits if limit.at_limit == "skip"))
+    return ", ".join(f"limit {key!r}" for key in keys[:3]) + (", …" if len(keys) > 3 else "")
 
 
 def encode_limits(limits: Sequence[TaskLimit]) -> bytes:

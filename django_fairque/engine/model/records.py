@@ -83,8 +83,8 @@ class PushResult(NamedTuple):
         return self.status not in REFUSED_STATUSES
 
 
-def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefusedError:
-    """Return the error for the results of a push that refused some tasks."""
+def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a limit") -> errors.PushRefusedError:
+    """Return the error for the results of a push that refused some tasks. ``limits`` describes those that had no place."""
     refused = [result.task_id for result in results if not result.is_known]
     conflicts = [result.task_id for result in results if result.status == "id_conflict"]
     if conflicts:
@@ -97,8 +97,8 @@ def push_refused(queue: str, results: Sequence[PushResult]) -> errors.PushRefuse
         )
     if any(result.status == "at_limit" for result in results):
         return errors.AtLimitError(
-            f"{len(refused)} of {len(results)} tasks were refused because a limit with at_limit='skip' has no place for them "
-            f"(queue {queue!r}): {', '.join(map(repr, refused[:3]))}; an earlier task of the key has not ended",
+            f"{len(refused)} of {len(results)} tasks were refused, because {limits} with at_limit='skip' has no place for them "
+            f"(queue {queue!r}): an earlier task of the key has not ended",
             refused=refused,
             results=results,
         )

@@ -267,7 +267,7 @@ class Task(BaseModel):
     limits: Annotated[tuple[TaskLimit, ...], Stored("limits", LIMITS, check_limits)] = ()
     """The limits by key that the task must respect, at most 4."""
     waits_at: Annotated[str, Stored("waits_at")] = ""
-    """The limit at which the task waits for a place, as the server names it; empty if it waits for its turn only."""
+    """The limit at which a queued task waits for a place, as the server names it; empty if it waits for its turn only."""
     depends_on: Annotated[tuple[str, ...], Stored("parents", IDS, _check_dependencies)] = ()
     """The ids of the tasks on which the task depends."""
     on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"

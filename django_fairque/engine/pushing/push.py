@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.durations import seconds, to_us
 from django_fairque.engine.model.ids import new_nonce
+from django_fairque.engine.model.limits import describe_skipping
 from django_fairque.engine.model.payload import pack
 from django_fairque.engine.model.records import REFUSED_STATUSES, EventCount, PushResult, push_refused
 from django_fairque.engine.model.signature import SIGNATURE_SEPARATOR, prepared_key, sign, signed_spans
@@ -76,20 +77,20 @@ def push(shards: Shards, task: Task, now: float | None) -> Operation[PushResult]
 
 def push_to_shard(commands: Commands, task: Task, now: float | None) -> Operation[PushResult]:
     graph = Graph(task.run_id, mode=1) if task.depends_on or task.run_id else NO_GRAPH
-    return all_accepted(commands, (yield from _push_in_slices(commands, [task], now, graph)))[0]
+    return all_accepted(commands, [task], (yield from _push_in_slices(commands, [task], now, graph)))[0]
 
 
 def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Operation[list[PushResult]]:
     found = check_tasks(tasks)
     push_singles = partial(_push_in_slices, shards.home) if len(shards.all) == 1 else partial(_push_to_each, shards)
     if not any(task.depends_on or task.run_id for task in found):
-        return all_accepted(shards.home, (yield from push_singles(found, now)))
+        return all_accepted(shards.home, found, (yield from push_singles(found, now)))
     results: dict[int, PushResult] = {}
     for part in batching.divide_tasks(found):
         some = [found[index] for index in part.indexes]
         done = yield from _push_part(shards, part, some, now) if part.is_graph else push_singles(some, now)
         results.update(zip(part.indexes, done, strict=True))
-    return all_accepted(shards.home, [results[index] for index in range(len(found))])
+    return all_accepted(shards.home, found, [results[index] for index in range(len(found))])
 
 
 def _push_part(
@@ -443,11 +444,13 @@ def push_args(
     return [int(is_kept), graph.run_id, graph.mode, len(tasks), len(forms), *args]
 
 
-def all_accepted(commands: Commands, results: list[PushResult]) -> list[PushResult]:
-    """Return the results; raise `PushRefusedError` with all of them if some tasks were refused."""
+def all_accepted(commands: Commands, tasks: Sequence[Task], results: list[PushResult]) -> list[PushResult]:
+    """Return the results of the tasks; raise `PushRefusedError` with all of them if some were refused."""
     for result in results:
         if result.status in REFUSED_STATUSES:
-            raise push_refused(commands.name, results)
+            answers = zip(tasks, results, strict=True)
+            limits = (limit for task, answer in answers if answer.status == "at_limit" for limit in task.limits)
+            raise push_refused(commands.name, results, describe_skipping(limits))
     return results
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_fairque.engine.model.errors import AtLimitError, TaskNotFoundError
+from django_fairque.engine.model.errors import AtLimitError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.outcome import Outcome
@@ -222,7 +222,7 @@ def test_a_more_urgent_task_of_a_limit_of_one_user_does_not_wait_behind_an_admit
 def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)
-    with pytest.raises(AtLimitError, match="at_limit='skip'"):
+    with pytest.raises(AtLimitError, match="limit 'rebuild' with at_limit='skip' has no place"):
         push(queue, "a", limit)
     results = queue.push_batch  # one of two in a batch
     with pytest.raises(AtLimitError) as refused:
@@ -250,3 +250,23 @@ def test_the_newest_task_of_a_limit_replaces_those_of_its_user_that_wait(queue: 
     third, fourth = push(queue, "a", limit, number=2)
     states = [queue.get_task(task_id).state.value for task_id in (running, other, first, second, third, fourth)]
     assert states == ["started", "queued", "canceled", "canceled", "canceled", "queued"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (TaskLimit("k", 0), "at_once of limit 'k' must be an integer from 1 to 1000000, got 0"),
+        (TaskLimit("k", gap=0), "gap of limit 'k' must be an integer from 1"),
+        (TaskLimit("k", gap=1, burst=0), "burst of limit 'k' must be an integer from 1"),
+        (TaskLimit("k", 1, at_limit="later"), "at_limit of limit 'k' must be one of wait, skip, newest"),  # type: ignore[arg-type]
+        (TaskLimit("", 1), "the key of a limit"),
+    ],
+)
+def test_a_wrong_value_of_a_limit_is_an_error(limit: TaskLimit, message: str) -> None:
+    with pytest.raises(TaskValidationError, match=message):
+        task("a", limits=[limit])
+
+
+def test_a_task_has_at_most_four_limits() -> None:
+    with pytest.raises(TaskValidationError, match="at most 4 limits, got 5"):
+        task("a", limits=[TaskLimit(f"k{number}", 1) for number in range(5)])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
-from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -150,21 +148,16 @@ class World:
     def close(self) -> None:
         limit, user = self.random.choice(self.limits), self.random.choice(list(self.places.users))
         limit_id = limit_id_of(limit.key, user if limit.is_of_user else None)
-        shard = next(iter(self.queue._shards))
+        handle = self.queue.limit(limit.key, user if limit.is_of_user else None)
         if self.places.closed.pop(limit_id, 0) > self.now:
-            call = shard.call("limit", [limit_id, "open", ""], self.now)
+            handle.open(now=self.now)
         else:
-            until = self.now + self.random.choice([1, 5])
-            self.places.closed[limit_id] = until
-            call = shard.call("limit", [limit_id, "close", int(until * 1e6)], self.now)
-        self.queue._run(yield_one(call))
+            seconds = self.random.choice([1, 5])
+            self.places.closed[limit_id] = self.now + seconds
+            handle.close(until=seconds, now=self.now)
 
     def pass_time(self) -> None:
         self.now += self.random.choice([0.25, 1.0, 5.0])
-
-
-def yield_one(call: Any) -> Generator[Any, Any, Any]:
-    return (yield call)
 
 
 seeds = given(seed=st.integers(0, 2**32))
