@@ -14,7 +14,11 @@ local MOST_RETURNING = 16 -- users or organizations in a call, each with at most
 local MOST_PARKED = 8
 
 local looked_at, has_unparked, skipped -- `skipped`: users too far ahead, who are parked at the end unless the ring gets empty
-each_call(function() looked_at, has_unparked, skipped = 0, {}, {} end)
+each_call(function()
+  looked_at = 0
+  if not has_unparked or next(has_unparked) then has_unparked = {} end
+  if not skipped or skipped[1] then skipped = {} end
+end)
 
 -- The users who stand at a limit, as they are read. `last`: the place of the last one.
 local function line_of(list, limit, lane)
