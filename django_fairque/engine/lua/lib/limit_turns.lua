@@ -16,7 +16,7 @@ local MOST_PARKED = 8
 local looked_at, has_unparked, skipped -- `skipped`: users too far ahead, who are parked at the end unless the ring gets empty
 each_call(function()
   looked_at = 0
-  if not has_unparked or next(has_unparked) then has_unparked = {} end
+  if not has_unparked or next(has_unparked) ~= nil then has_unparked = {} end -- its keys are booleans
   if not skipped or skipped[1] then skipped = {} end
 end)
 
