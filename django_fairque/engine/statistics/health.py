@@ -34,8 +34,9 @@ class Alert:
     """Something about one task (``task_id``, ``name``, ``user_id``, ``priority``) of ``queue``. ``at`` and
     ``deadline`` are Unix times.
 
-    ``kind`` is one of these: ``at_risk`` (it must start by ``deadline`` to keep its SLA), ``violated`` (it started
-    after ``deadline``), ``promoted`` (it waited so long that it moved up from ``promoted_from`` to ``priority``),
+    ``kind`` is one of these: ``at_risk`` (it must start by ``deadline`` to keep its SLA; if that is before ``at``, it is late),
+    ``violated`` (it started after ``deadline``), ``promoted`` (it waited so long that it moved up from
+    ``promoted_from`` to ``priority``),
     ``died`` (it is a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too
     often), ``given_back`` (it has been given back ``times`` times after it had begun: its processes died, were killed
     or stopped; at each tenth time). And about none (``task_id`` is empty), from a worker: ``emptied`` (the server has
@@ -76,10 +77,12 @@ class Alert:
             return f"is a dead letter: {self.reason}"
         if self.kind == "given_back":
             return f"has been given back {self.times:,} times after it had begun, and starts again each time"
-        seconds = abs((self.deadline or self.at) - self.at)
-        if self.kind == "at_risk":
-            return f"has {seconds:.0f} s left to start as promised"
-        return f"started {seconds:.1f} s later than promised"
+        left = (self.deadline or self.at) - self.at
+        if self.kind == "violated":
+            return f"started {-left:.1f} s later than promised"
+        return (
+            f"is {-left:.0f} s late and has not started" if left < 0 else f"has {left:.0f} s left to start as promised"
+        )
 
 
 def take_alerts(shards: Shards, limit: int, now: float | None) -> Operation[list[Alert]]:

@@ -46,6 +46,14 @@ def test_a_start_after_the_sla_is_counted_and_announced(queue: FairQueue) -> Non
     assert list(stats.sla.by_priority) == [priority.name for priority in reversed(Priority)]
 
 
+def test_an_alert_says_that_a_waiting_task_is_already_late(queue: FairQueue) -> None:
+    """No worker swept before the deadline: the first warning comes after it."""
+    queue.push(task(task_id="t", sla=10), now=NOW)
+    sweep_all(queue, NOW + 90)
+    (alert,) = queue.take_alerts(now=NOW + 90)
+    assert (alert.kind, str(alert).partition("'u' ")[2]) == ("at_risk", "is 80 s late and has not started")
+
+
 @pytest.mark.parametrize("ended", ["fail", "release"])
 def test_an_sla_is_missed_only_once(queue: FairQueue, ended: str) -> None:
     queue.push(task(task_id="t", sla=10), now=NOW)
