@@ -17,7 +17,7 @@ from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.lanes import CLASS_NAMES, LANES, Lane, by_class, read_lane
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
-from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
+from django_fairque.engine.model.pauses import Pause, decode_pause
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
@@ -356,14 +356,12 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
 DEFAULT_STATS_MINUTES = 60
 LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
-INTERNAL_STAT_FIELDS = {
-    *("clock", "token", "stamp", "arrival", "vtime", "mean", "look", *PAUSE_FIELDS, "minute", "edges"),
-    *("epoch", "confirmations", "sampled", "spared", "given", "groups", "behind", "resolve_turn", "signed"),
-    *("active", "active_users", "hour", "revision", "format", "format_version", "limited", "parked", "limit_turn"),
+TOTALS = {
+    *("pushed", "started", "finished", "failed", "retried", "canceled", "returned", "resolved", "promoted"),
+    *("dead", "died", "requeued", "discarded", "dead_letters_shortened", "results_removed", "xcom_removed"),
+    *("sla_at_risk", "sla_overdue", "sla_violated"),
 }
-"""Fields of the stats hash that are not totals."""
-NON_TOTAL_PREFIXES = ("depth:", "lying:", "wait:", "wait_", "run:", "recent:", "running", "owed:")
-"""Prefixes of fields that are not totals: current numbers, and histograms."""
+"""The fields of the stats hash that are totals, up to the colon. Other fields are private to the engine."""
 
 
 @dataclass(frozen=True)
@@ -539,11 +537,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         queue=queue.name,
         states=states,
         depth=depth,
-        totals={
-            name: totals[name]
-            for name in sorted(totals)
-            if name not in INTERNAL_STAT_FIELDS and not name.startswith(NON_TOTAL_PREFIXES)
-        },
+        totals={name: totals[name] for name in sorted(totals) if name.partition(":")[0] in TOTALS},
         users=users,
         users_ready=ring + totals["behind"],
         workers=workers,

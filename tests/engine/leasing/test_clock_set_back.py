@@ -302,10 +302,3 @@ def test_a_clock_step_costs_additional_commands_only_once(queue: FairQueue, redi
         for now in (AHEAD + 1, NOW, NOW + 1)
     ]
     assert counts[0] == counts[2] < counts[1]
-
-
-def test_the_fields_of_the_clock_are_not_counted_as_totals(queue: FairQueue) -> None:
-    leased(queue, AHEAD)
-    queue.sweep(now=NOW)
-    queue.sweep(now=AHEAD)
-    assert not {"spared", "given", "clock"} & queue.get_stats().totals.keys()

@@ -122,6 +122,16 @@ def test_users_are_counted_with_and_without_work(queue: FairQueue) -> None:
     assert (stats.users, stats.users_ready) == (3, 1)
 
 
+def test_the_totals_have_no_private_counters_of_the_engine(queue: FairQueue) -> None:
+    """The queue has had a heartbeat, newcomers, lanes and a clock that was set back, all of which leave counters."""
+    now = time.time() - 100
+    queue.heartbeat("w", {}, now=now)
+    queue.push_batch([task("a"), task("b"), task("c", lane="urgent")], now=now)
+    for lease in queue.pop_batch(3, "w", now=now + 1):
+        queue.finish(lease, now=now)
+    assert queue.get_stats().totals == {"pushed": 3, "started": 3, "started:urgent": 1, "finished": 3}
+
+
 def test_a_queue_that_never_was_used(queue: FairQueue) -> None:
     stats = queue.get_stats()
     assert (stats.totals, stats.wait, stats.oldest_wait_seconds, len(stats.minutes)) == ({}, Percentiles(), 0.0, 60)
