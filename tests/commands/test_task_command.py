@@ -9,6 +9,7 @@ import pytest
 from django_fairque.engine.inspection.task_logs import LogLine
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
+from tests.fixture_types import Settings
 from tests.leases import pop
 
 from .conftest import Run
@@ -45,6 +46,14 @@ def test_an_unknown_name_is_the_first_reason_for_a_wait(queue: FairQueue, run: R
     why = [line.split(None, 1)[1] for line in run("fairque_task", "show", "t").splitlines() if line.startswith("why ")]
     assert why[0].startswith("No worker knows a task named gone: deploy its code")
     assert why[1].startswith("It is scheduled for 2096-")
+
+
+def test_all_times_of_a_task_are_in_one_time_zone(queue: FairQueue, run: Run, settings: Settings) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    queue.push(Task.create("ann", 3, 1, task_id="t", execute_after=4e9))
+    shown = run("fairque_task", "show", "t")
+    assert "due       2096-10-02 07:06:40Z" in shown
+    assert "why       It is scheduled for 2096-10-02 07:06:40 UTC" in shown
 
 
 @pytest.mark.usefixtures("graph")

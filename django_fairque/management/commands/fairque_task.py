@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timezone
 from typing import TYPE_CHECKING, Any
+
+from django.utils.timezone import override as override_time_zone
 
 from django_fairque.engine.model.lanes import class_name, class_of
 from django_fairque.engine.model.records import TaskState
@@ -88,8 +91,9 @@ class Command(QueueCommand):
         ):
             if value:
                 yield f"{name:9} {value}"
-        for reason in reasons(queue, task_id):
-            yield f"why       {reason.text}"
+        with override_time_zone(timezone.utc):
+            waits = reasons(queue, task_id)
+        yield from (f"why       {reason.text}" for reason in waits)
         view = queue.dependencies(task_id)
         yield from _describe_tasks("waits for", view.blocked, view.blocked_count, view.graph.nodes)
         yield from _describe_tasks("waited for by", view.waiting, view.waiting_count, view.graph.nodes)
