@@ -8,7 +8,7 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.utils import translation
@@ -19,7 +19,7 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError, short
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.monitoring.formatting import plain, read_age
+from django_fairque.monitoring.formatting import Heading, plain, read_age
 from django_fairque.monitoring.probe import client_with_timeout, queue_without_retries
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.report import missing_words
@@ -140,9 +140,15 @@ class PrintingCommand(BaseCommand):
             options["no_color"] = True
         super().__init__(*args, **options)
 
-    def write_lines(self, *lines: str, style: Callable[[str], str] = str) -> None:
+    def write_lines(self, *lines: str, style: Callable[[str], str] | None = None) -> None:
         """Print each line as one line, even if ids, names or errors contain line breaks."""
-        self.stdout.write("\n".join(style(plain(line)) for line in lines))
+        self.stdout.write("\n".join((style or self.choose_style(line))(plain(line)) for line in lines))
+
+    def choose_style(self, line: str) -> Callable[[str], str]:
+        """Return the function that colors a line: the head of a table, or a warning, which begins with ``!``."""
+        if isinstance(line, Heading):
+            return cast("Callable[[str], str]", self.style.MIGRATE_LABEL)
+        return cast("Callable[[str], str]", self.style.WARNING) if line.startswith("! ") else str
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from django_fairque.management.base import positive
-from django_fairque.monitoring.formatting import plain, read_age
+from django_fairque.monitoring.formatting import Heading, plain, read_age
 
 T = TypeVar("T")
 
@@ -138,7 +138,8 @@ class Listing(Generic[T]):
     def table(self, items: Iterable[T]) -> Iterator[str]:
         """The head and a line for each row; nothing but the head if there are none."""
         rows = iter(items)
-        block = [tuple(column.name for column in self.columns)]
+        head = tuple(column.name for column in self.columns)
+        block = [head]
         widths = [0] * len(self.columns)
         is_end = False
         while not is_end:
@@ -149,5 +150,6 @@ class Listing(Generic[T]):
             for cells in block:
                 parts = zip(cells, widths, self.columns, strict=True)
                 aligned = (f"{cell:{'>' if column.is_number else '<'}{width}}" for cell, width, column in parts)
-                yield "  ".join(aligned).rstrip()
+                line = "  ".join(aligned).rstrip()
+                yield Heading(line) if cells is head else line
             block = []

@@ -105,6 +105,12 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+class Heading(str):
+    """The head of a table: commands print it bold."""
+
+    __slots__ = ()
+
+
 def table(rows: list[tuple[str, ...]], align: str = ">") -> list[str]:
     """Lines with the columns under each other: the first to the left, the others to the right (or as ``align`` is, a sign of
     format strings); the first row is the head."""
@@ -114,7 +120,7 @@ def table(rows: list[tuple[str, ...]], align: str = ">") -> list[str]:
     for first, *others in rows:
         right = (f"{cell:{align}{width}}" for cell, width in zip(others, widths[1:], strict=True))
         lines.append("  ".join([f"{first:<{widths[0]}}", *right]).rstrip())
-    return lines
+    return [Heading(lines[0]), *lines[1:]]
 
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

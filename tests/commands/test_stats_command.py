@@ -19,7 +19,8 @@ from types import SimpleNamespace
 from typing import IO
 
 import pytest
-from django.core.management import CommandError, load_command_class
+from django.core.management import CommandError, call_command, load_command_class
+from django.core.management.color import color_style
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
@@ -223,3 +224,24 @@ def test_the_list_of_names_is_sorted_and_limited(queue: FairQueue, run: Run, red
 def test_the_environment_variable_no_color_turns_colors_off(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert load_command_class("django_fairque", "fairque_stats").style.ERROR("text") == "text"
+
+
+def test_forced_colors_mark_warnings_and_heads_but_no_json(
+    queue: FairQueue, server: Server, settings: Settings
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"LIMITS": {"DEPTH": 1}}}
+    push(queue, "u", 2)
+    style = color_style(force_color=True)
+
+    def colored(*words: str) -> list[str]:
+        call_command(*words, stdout=(out := StringIO()), force_color=True)
+        return out.getvalue().splitlines()
+
+    lines = colored("fairque_stats")
+    assert style.WARNING("! queue default: ready tasks 2, over 1") in lines
+    assert style.MIGRATE_LABEL("last hour  count  p50  p95  p99") in lines
+    assert colored("fairque_user", "list")[0].startswith("\x1b")
+    assert not any("\x1b" in line for line in colored("fairque_stats", "--json"))
+    with pytest.raises(SystemExit):
+        call_command("fairque_health", stdout=(out := StringIO()), force_color=True)
+    assert out.getvalue().startswith(style.WARNING("degraded"))

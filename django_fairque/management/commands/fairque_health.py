@@ -51,7 +51,8 @@ class Command(QueueCommand):
         if options["json"]:
             self.write_lines(json.dumps(dataclasses.asdict(health)))
         else:
-            self.write_lines(health.status)
+            styles = {"good": self.style.SUCCESS, "degraded": self.style.WARNING, "down": self.style.ERROR}
+            self.write_lines(health.status, style=styles[health.status])
             for reason in health.reasons:
                 self.write_lines(f"- {reason}")
             if "name" in health.server:

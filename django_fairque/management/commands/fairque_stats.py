@@ -81,7 +81,7 @@ class Command(QueueCommand):
     def _draw(self, lines: list[str]) -> None:
         """Overwrite the screen line by line: erasing all of it first would flicker."""
         size = shutil.get_terminal_size()
-        shown = [plain(line)[: size.columns - 1] for line in lines[: size.lines - 1]]
+        shown = [self.choose_style(line)(plain(line)[: size.columns - 1]) for line in lines[: size.lines - 1]]
         self.stdout.write(HOME + "".join(f"{line}{ERASE_LINE}\n" for line in shown) + ERASE_BELOW, ending="")
         self.stdout.flush()
 
