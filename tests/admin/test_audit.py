@@ -34,7 +34,7 @@ def test_actions_of_operators_are_found_by_user_and_queue(admin_client: Client, 
     queue.push(Task.create("acme", 3, None))
     users = reverse("admin:django_fairque_users")
     for user, where in (("acme", "default"), ("bolt", "default"), ("acme", "mail")):
-        admin_client.post(f"{users}?queue={where}", {"action": "pause", "user": user})
+        admin_client.post(f"{users}?queue={where}", {"action": "pause", "user": user, "confirm": "yes"})
     text = shown(admin_client)
     assert text.index("admin bolt") < text.index("admin acme"), "the newest first"
     assert text.count("admin acme") == 1, "that of the other queue is not among them"

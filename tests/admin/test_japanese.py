@@ -152,6 +152,7 @@ def test_pages_of_tasks_and_dead_letters_are_in_japanese(admin_client: Client, f
         ("users", {"user": "bolt"}, {"action": "limits", "user": "bolt", "weight": "2", "rate": "5/m"}),
         ("users", {}, {"action": "resume", "user": "acme"}),
         ("organizations", {}, {"action": "pause", "organization": "mail"}),
+        ("organizations", {}, {"action": "pause", "organization": "mail", "confirm": "yes"}),
         ("organizations", {}, {"action": "resume", "organization": "shop"}),
         ("organizations", {}, {"action": "settings", "organization": "shop", "weight": "2", "max_running": ""}),
         ("organizations", {}, {"action": "settings", "organization": "shop", "weight": "2", "max_running": "3"}),

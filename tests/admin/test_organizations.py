@@ -221,7 +221,7 @@ def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
 def test_an_action_on_an_impossible_name_changes_nothing(admin_client: Client, queue: FairQueue) -> None:
     for action in ("pause", "resume", "settings"):
         for name in ("", "x" * 300):
-            fields = {"organization": name, "action": action, **form()}
+            fields = {"organization": name, "action": action, "confirm": "yes", **form()}
             assert "organization must be" in messages_of(admin_client.post(url(), fields, follow=True))
     assert not LogEntry.objects.exists()
     assert queue.organizations().items == []

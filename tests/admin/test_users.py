@@ -534,6 +534,18 @@ def test_a_user_is_paused_and_resumed(admin_client: Client, queue: FairQueue) ->
     ]
 
 
+@pytest.mark.parametrize("page", ["users", "organizations"])
+def test_a_pause_from_a_list_is_confirmed_first(admin_client: Client, queue: FairQueue, page: str) -> None:
+    queue.user("acme").set_organization("acme")
+    paused = (queue.user if page == "users" else queue.organization)("acme")
+    fields = {"action": "pause", page.removesuffix("s"): "acme"}
+    question = words_of(post(admin_client, page_url(page), **fields).content.decode())
+    assert "acme: until it is resumed, none of its tasks start; running tasks go on." in question
+    assert not paused.stats().paused
+    assert "acme is paused" in messages_of(post(admin_client, page_url(page), **fields, confirm="yes"))
+    assert paused.stats().paused
+
+
 def test_a_pause_may_have_a_note_and_an_end(admin_client: Client, queue: FairQueue) -> None:
     note = "<script>alert(1)</script>"
     answer = act(admin_client, "ann", "pause", note=f"  {note}\n", pause_for="2h")

@@ -137,20 +137,21 @@ def test_the_scroll_position_and_the_selected_text_survive_a_refresh(page: Page,
     assert place() == before
     assert page.evaluate("getSelection().toString()") == selected != ""
     pause.click()
+    page.get_by_role("button", name="Yes, pause it").click()
     expect(page.get_by_role("button", name="Resume user user9", exact=True)).to_be_attached()
 
 
-def test_a_reader_can_pause_and_resume(overview: Page, queue: FairQueue, watch: Watch) -> None:
+def test_a_reader_can_stop_updates_and_start_them_again(overview: Page, queue: FairQueue, watch: Watch) -> None:
     live = overview.locator("#fq-live")
     expect(live).to_contain_text("Live, updated")
-    live.get_by_role("button", name="Pause").click()
-    expect(live).to_contain_text("Paused, updated")
+    live.get_by_role("button", name="Stop updates").click()
+    expect(live).to_contain_text("Updates stopped, loaded")
     before = refreshes(watch)
     queue.push(Task.create("acme", 3, None))
     overview.clock.run_for(10 * PERIOD)
     assert refreshes(watch) == before
-    expect(live).to_contain_text("Paused, updated 50 s ago")
-    live.get_by_role("button", name="Resume").click()
+    expect(live).to_contain_text("Updates stopped, loaded 50 s ago")
+    live.get_by_role("button", name="Update again").click()
     expect(live).to_contain_text("Live, updated 0 s ago")
     assert tile(overview, "Queued") == "1"
 

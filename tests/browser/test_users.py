@@ -24,6 +24,7 @@ def test_a_noisy_user_is_paused_and_loses_its_turn(index: Page, queue: FairQueue
     expect(row).to_contain_text("noisy")
     expect(row.locator(".fq-flag")).to_have_text("noisy")
     page.get_by_role("button", name="Pause user noisy").click()
+    page.get_by_role("button", name="Yes, pause it").click()
     expect(page.get_by_text("User noisy is paused: none of its tasks start")).to_be_visible()
     expect(row.locator(".fq-flag").last).to_have_text("paused")
     assert {lease.task.user_id for lease in queue.pop_batch(20, "w-1")} == {"acme", "bolt"}

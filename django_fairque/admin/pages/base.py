@@ -324,6 +324,12 @@ class AdminPage(View):
         if not self.is_confirmed:
             raise Question([text], yes, title, is_dangerous=is_dangerous)
 
+    def ask_before_pause(self) -> None:
+        """Ask if the button is in a row of a list, next to the buttons of other customers."""
+        if not self.request.GET.get(self.subject_field):
+            text = _("%(customer)s: until it is resumed, none of its tasks start; running tasks go on.")
+            self.ask_first(text % {"customer": self.subject}, _("Yes, pause it"))
+
     def purge_slice(
         self,
         cancel: Callable[..., int],

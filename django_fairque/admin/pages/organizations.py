@@ -54,6 +54,7 @@ class OrganizationsPage(AdminPage):
 
     @Action("change_user")
     def pause(self) -> str:
+        self.ask_before_pause()
         done = _("Organization %(organization)s is paused: no task of its members starts; what runs goes on.")
         organization, pause = self.queue.organization(self.subject), posted_pause(self.request.POST)
         done = with_details(done % {"organization": self.subject}, pause)

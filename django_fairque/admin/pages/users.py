@@ -690,6 +690,7 @@ class UsersPage(AdminPage):
 
     @Action("change_user")
     def pause(self) -> str:
+        self.ask_before_pause()
         pause = posted_pause(self.request.POST)
         self.queue.user(self.subject).pause(note=pause.note, until=pause.until)
         done = _("User %(user)s is paused: none of its tasks start; what runs goes on.")
