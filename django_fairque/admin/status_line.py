@@ -51,7 +51,7 @@ class StatusLine:
     status: str
     """One of `HEALTH_STATUSES`."""
     is_stopped: bool
-    """Whether tasks of a queue wait while no worker runs."""
+    """Whether tasks of the page's queue wait while no worker runs."""
     reasons: tuple[StatusReason, ...] = ()
     more: int = 0
     """The number of reasons that are left out."""
@@ -79,21 +79,22 @@ class StatusLine:
         return "good" if self.status == "good" else "warning"
 
 
-def read_status(link: Callable[..., str], *, shows_reasons: bool) -> StatusLine:
+def read_status(link: Callable[..., str], queue: str, *, shows_reasons: bool) -> StatusLine:
     """Return the status of all queues, at most `STATUS_MAX_AGE_SECONDS` old.
 
     This function never raises, and waits at most 1.5 seconds for a server that does not answer.
 
     Args:
         link: returns the URL of a page by its name and the ``queue``, or "" if the reader may not see it.
+        queue: the queue of the page. Another one whose tasks wait for a worker is a warning.
         shows_reasons: whether the reader may see reasons, which name tasks, processes and queues.
     """
-    return _status_line(status_probe.read(), link if shows_reasons else None)
+    return _status_line(status_probe.read(), queue, link if shows_reasons else None)
 
 
-def _status_line(result: ProbeResult[Health], link: Callable[..., str] | None) -> StatusLine:
+def _status_line(result: ProbeResult[Health], queue: str, link: Callable[..., str] | None) -> StatusLine:
     healths = {**result.readings, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
-    is_stopped = any(NO_WORKER_RUNS in health.reasons for health in healths.values())
+    is_stopped = queue in healths and NO_WORKER_RUNS in healths[queue].reasons
     worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
     reasons = list(_reasons(healths, link)) if link else []
     return StatusLine(

@@ -138,6 +138,17 @@ def test_every_page_shows_what_is_wrong_with_other_queues(admin_client: Client, 
     assert f'href="{reverse("admin:django_fairque_workers")}?queue=mail"' in page(admin_client)
 
 
+def test_a_page_is_red_only_if_its_own_queue_has_no_worker(admin_client: Client, durable: Server) -> None:
+    get_queue().heartbeat("w", {}, ttl=900)
+    get_queue("mail").push(Task.create("u", 3, None))
+    _status, level, words = line(page(admin_client))
+    assert (level, words.partition(" and")[0]) == (
+        "warning",
+        "Degraded Something needs attention Queue mail: tasks are waiting",
+    )
+    assert line(page(admin_client, queue="mail"))[1] == "critical"
+
+
 def test_reasons_need_the_permission_to_see_queues(client: Client, durable: Server) -> None:
     get_queue().push(Task.create("u", 3, None))
     log_in(client, "view_schedule")

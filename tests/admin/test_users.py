@@ -534,6 +534,15 @@ def test_a_user_is_paused_and_resumed(admin_client: Client, queue: FairQueue) ->
     ]
 
 
+def test_waits_of_the_queue_are_shown_only_if_tasks_have_run(admin_client: Client, queue: FairQueue) -> None:
+    push(queue, "ann", 1)
+    for text in (shown(admin_client), shown(admin_client, user="ann")):
+        assert "half of the tasks waited" not in words_of(text)
+    queue.finish(pop(queue))
+    for text in (shown(admin_client), shown(admin_client, user="ann")):
+        assert "In the whole queue, in the last hour, half of the tasks waited at most" in words_of(text)
+
+
 @pytest.mark.parametrize("page", ["users", "organizations"])
 def test_a_pause_from_a_list_is_confirmed_first(admin_client: Client, queue: FairQueue, page: str) -> None:
     queue.user("acme").set_organization("acme")

@@ -178,7 +178,7 @@ class AdminPage(View):
     @cached_property
     def status(self) -> StatusLine:
         """The health of all queues. Reasons are only for users with the permission to see queues."""
-        return read_status(self.link, shows_reasons=self.may("view_queue"))
+        return read_status(self.link, self.queue_name, shows_reasons=self.may("view_queue"))
 
     @property
     def key(self) -> str:

@@ -126,10 +126,10 @@ def lane_rows(
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
     """Return the charts of a queue. The backlog ends with ``ready`` tasks, the oldest wait with ``oldest`` seconds.
 
-    A gap in the backlog or the oldest wait means that no worker recorded it; a gap in percentiles, that no attempt ended.
+    A gap in the backlog or the oldest wait means that no worker recorded it, or the server did not answer; a gap in percentiles, that no attempt ended.
     Failures have their own axis, because they are few next to all tasks.
     """
-    spans, gap_text = activity.spans, gettext("Gaps: no data, because no worker ran.")
+    spans, gap_text = activity.spans, gettext("Gaps: no data was recorded.")
 
     def rates(name: str) -> list[float]:
         return [getattr(span, name) * 60 / max(RATE_MIN_SECONDS, span.seconds) for span in spans]

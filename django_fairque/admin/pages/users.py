@@ -434,7 +434,13 @@ def _read_page(read: Callable[[str | None, int], ResultPage[str]], cursor: str |
 
 
 def _queue_waits(stats: QueueStats) -> dict[str, str]:
-    return {"wait_p50": duration(stats.wait.p50), "wait_p95": duration(stats.wait.p95)}
+    """Return the sentence about the waits of all users; empty if no task has run in the last hour."""
+    if not stats.wait.count:
+        return {"queue_waits": ""}
+    text = _(
+        "In the whole queue, in the last hour, half of the tasks waited at most %(p50)s, and 95 %% at most %(p95)s."
+    )
+    return {"queue_waits": text % {"p50": duration(stats.wait.p50), "p95": duration(stats.wait.p95)}}
 
 
 def users_label() -> str:
@@ -515,7 +521,7 @@ def _draw_history(history: WaitHistory, deployments: Sequence[Deployment], user_
     user = next((user for user in history.users if user.user_id == user_id), None)
     if user is None:
         return {}
-    gaps = _("Gaps: the user was not among those with the longest waits, or no worker ran.")
+    gaps = _("Gaps: the user was not among those with the longest waits, or no data was recorded.")
     waits = {_("Longest wait"): [seconds or None for seconds in user.waits]}
     ready = {_("Ready"): [count or None for count in user.ready]}
     charts = [
