@@ -118,6 +118,8 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
         f"{'SLA':8} at risk {number(sla.at_risk)}  overdue {number(sla.overdue)}  started late "
         f"{number(sla.violated)}  moved up {number(sla.promoted)}{moved}"
     )
+    if stats.states["queued"] and not stats.workers:
+        yield f"{'':8} no worker is running, so start deadlines that have passed are not counted yet."
     missed = {name: counts for name, counts in sla.by_priority.items() if any(astuple(counts))}
     if missed:
         rows = [(f"  {name}", *map(number, astuple(counts))) for name, counts in missed.items()]

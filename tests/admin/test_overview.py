@@ -13,6 +13,7 @@ import pytest
 from django_fairque.admin.pages import overview
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from django_fairque.monitoring.report import queue_lines
 from tests.admin.page_reader import led_to, page_url, read, words_of
 from tests.counting import counted
 from tests.fixture_types import Client, FairQueue, Redis
@@ -263,3 +264,13 @@ def test_the_charts_of_a_busy_hour_take_few_calls(admin_client: Client, queue: F
     profile.disable()
     assert len(re.findall("<tr><th scope=.row.><time>", html)) == 60
     assert sum(entry.callcount for entry in profile.getstats() if not isinstance(entry.code, str)) < PYTHON_CALLS
+
+
+def test_missed_start_deadlines_are_unknown_while_no_worker_runs(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, None, sla=0.000001))
+    note = "No worker is running, so start deadlines that have passed are not counted yet."
+    assert note in words_of(shown(admin_client))
+    assert note[1:] in "\n".join(queue_lines(queue.get_stats()))
+    queue.heartbeat("w", {})
+    assert note not in words_of(shown(admin_client))
+    assert note[1:] not in "\n".join(queue_lines(queue.get_stats()))

@@ -126,8 +126,8 @@ def lane_rows(
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
     """Return the charts of a queue. The backlog ends with ``ready`` tasks, the oldest wait with ``oldest`` seconds.
 
-    A gap in the backlog or the oldest wait means that no worker recorded it, or the server did not answer; a gap in percentiles, that no attempt ended.
-    Failures have their own axis, because they are few next to all tasks.
+    A gap in the backlog or the oldest wait means that no worker recorded it, or the server did not answer; a gap in
+    percentiles, that no attempt ended. Failures have their own axis, because they are few next to all tasks.
     """
     spans, gap_text = activity.spans, gettext("Gaps: no data was recorded.")
 
