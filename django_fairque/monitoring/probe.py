@@ -53,6 +53,8 @@ class ProbeResult(Generic[T]):
 
     readings: dict[str, T] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
+    is_slow: bool = False
+    """Whether the read did not end in time while the server works: the last read that ended got figures."""
 
 
 class _ProbeState(Generic[T]):
@@ -106,7 +108,9 @@ class Probe(Generic[T]):
         try:
             return self._current_read(config).result(within)
         except FutureTimeoutError:
-            result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT))
+            kept = self._states.get().kept
+            is_slow = kept is not None and kept[0] is config and bool(kept[2].readings)
+            result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT), is_slow=is_slow)
             self._log_changes(result.troubles, f"no answer within {within:g} s")
             return result
 

@@ -367,8 +367,9 @@ def _of_queues(result: ProbeResult[Figures]) -> Iterator[Metric]:
 
 
 def _of_server(result: ProbeResult[Figures]) -> Iterator[Metric]:
-    yield _gauge("server_up", "1 if the server answered.", bool(result.readings))
+    yield _gauge("server_up", "1 if the server answered, in time or not.", bool(result.readings) or result.is_slow)
     yield _gauge("scrape_errors", "Queues that could not be read.", len(result.troubles))
+    yield _gauge("scrape_timed_out", "1 if the server answered too slowly to read the queues.", result.is_slow)
     server = next((figures.health.server for figures in result.readings.values()), {})
     for name, key, text in (
         ("server_memory_used_bytes", "memory_used", "Memory that the server uses."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from itertools import pairwise
 
@@ -18,14 +19,17 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.queue_stats import Distribution
 from django_fairque.engine.statistics.task_names import AttemptCounts
 from django_fairque.engine.users.fairness import SAMPLED_TASKS
+from django_fairque.monitoring import prometheus
+from django_fairque.monitoring.probe import Probe
 from django_fairque.monitoring.prometheus import (
     BUCKET_BOUNDS,
     USERS_EXAMINED_PER_SCRAPE,
     FairqueCollector,
+    Figures,
     cumulative,
     exposition,
 )
-from tests.fixture_types import FairQueue, Redis, Server, Settings
+from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 from tests.lane_tasks import push_in_all_states
 from tests.leases import pop
 
@@ -258,6 +262,32 @@ def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redi
     assert cost() <= many + 50 + USERS_EXAMINED_PER_SCRAPE, (
         "one read for the record of each worker, which names tasks that it does not know"
     )
+
+
+def test_a_scrape_distinguishes_a_slow_server_from_one_that_is_gone(
+    make_server: MakeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, is_fast = make_server(), threading.Event()
+
+    def read(queue: FairQueue) -> Figures:
+        figures = Figures.read(queue)
+        assert is_fast.wait(10)
+        return figures
+
+    def scrape() -> list[float]:
+        found = {sample.name: sample.value for metric in FairqueCollector().collect() for sample in metric.samples}
+        return [found[f"fairque_{name}"] for name in ("server_up", "scrape_timed_out", "queue_up")]
+
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    monkeypatch.setattr(prometheus, "probe", Probe(read))
+    is_fast.set()
+    assert scrape() == [1, 0, 1]
+    is_fast.clear()
+    assert scrape() == [1, 1, 0]
+    is_fast.set()
+    server.kill()
+    scrape()  # may still get the answer of the read before
+    assert scrape() == [0, 0, 0]
 
 
 def test_registering_does_not_wait_for_the_server(settings: Settings) -> None:
