@@ -356,7 +356,7 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
 DEFAULT_STATS_MINUTES = 60
 LONGEST_WAITS_READ = 1
 """Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
-TOTALS = {
+TOTAL_FIELDS = {
     *("pushed", "started", "finished", "failed", "retried", "canceled", "returned", "resolved", "promoted"),
     *("dead", "died", "requeued", "discarded", "dead_letters_shortened", "results_removed", "xcom_removed"),
     *("sla_at_risk", "sla_overdue", "sla_violated"),
@@ -537,7 +537,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         queue=queue.name,
         states=states,
         depth=depth,
-        totals={name: totals[name] for name in sorted(totals) if name.partition(":")[0] in TOTALS},
+        totals={name: totals[name] for name in sorted(totals) if name.partition(":")[0] in TOTAL_FIELDS},
         users=users,
         users_ready=ring + totals["behind"],
         workers=workers,
