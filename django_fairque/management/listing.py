@@ -150,6 +150,5 @@ class Listing(Generic[T]):
             for cells in block:
                 parts = zip(cells, widths, self.columns, strict=True)
                 aligned = (f"{cell:{'>' if column.is_number else '<'}{width}}" for cell, width, column in parts)
-                line = "  ".join(aligned).rstrip()
-                yield Heading(line) if cells is head else line
+                yield (Heading if cells is head else str)("  ".join(aligned).rstrip())
             block = []

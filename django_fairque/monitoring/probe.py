@@ -108,7 +108,6 @@ class Probe(Generic[T]):
         try:
             return self._current_read(config).result(within)
         except FutureTimeoutError:
-            kept = self._states.get().kept
             is_slow = kept is not None and kept[0] is config and bool(kept[2].readings)
             result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT), is_slow=is_slow)
             self._log_changes(result.troubles, f"no answer within {within:g} s")

@@ -437,9 +437,7 @@ def _queue_waits(stats: QueueStats) -> dict[str, str]:
     """Return the sentence about the waits of all users; empty if no task has run in the last hour."""
     if not stats.wait.count:
         return {"queue_waits": ""}
-    text = _(
-        "In the whole queue, in the last hour, half of the tasks waited at most %(p50)s, and 95 %% at most %(p95)s."
-    )
+    text = _("In the whole queue, in the last hour, half of the tasks waited at most %(p50)s, 95 %% at most %(p95)s.")
     return {"queue_waits": text % {"p50": duration(stats.wait.p50), "p95": duration(stats.wait.p95)}}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
 from django.utils.timezone import override as override_time_zone
@@ -91,7 +90,7 @@ class Command(QueueCommand):
         ):
             if value:
                 yield f"{name:9} {value}"
-        with override_time_zone(timezone.utc):
+        with override_time_zone("UTC"):
             waits = reasons(queue, task_id)
         yield from (f"why       {reason.text}" for reason in waits)
         view = queue.dependencies(task_id)
