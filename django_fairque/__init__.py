@@ -11,7 +11,7 @@ from django_fairque.early_signals import install as _install_early_signals
 _install_early_signals()  # before settings and modules of the project, which may take seconds to load
 
 if TYPE_CHECKING:
-    from django_fairque.engine.maintenance.invariants import Violation as Violation
+    from django_fairque.engine.maintenance.snapshot import Violation as Violation
 
     from .conf import FairQueueConfig as FairQueueConfig
     from .conf import QueueConfig as QueueConfig
@@ -94,7 +94,7 @@ else:
         "conf": "FairQueueConfig QueueConfig RedisConfig WorkerConfig aget_queue get_queue",
         "engine.dead_letters.letters": "DLQEntry",
         "engine.dependencies.dependencies": "DependencyView",
-        "engine.maintenance.invariants": "Violation",
+        "engine.maintenance.snapshot": "Violation",
         "engine.model.errors": (
             "AtLimitError BacklogFullError ConfigurationError DataFormatError DependencyCycleError FairQueueError LuaScriptError "
             "NotPermittedError NotReplicatedError PushRefusedError QueueNotDrainedError RedisConnectionError "

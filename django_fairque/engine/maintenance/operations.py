@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, Violation, check_shard, encode_name
+from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_shard
 from django_fairque.engine.maintenance.samples import record_sample
+from django_fairque.engine.maintenance.snapshot import Violation, encode_name
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
     from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
     from django_fairque.engine.inspection.task_lookup import Note
-    from django_fairque.engine.maintenance.invariants import Violation
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView, RunProgress
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
-    from django_fairque.engine.maintenance.invariants import Violation
+    from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lanes import LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
