@@ -76,13 +76,13 @@ def _limits(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
 
     for key, first, other in find_conflicts({name: one.options.limits for name, one in declared.items()}):
         text = f"the tasks {first!r} and {other!r} give the limit {key!r} different values"
-        yield message("fairque.E019", text, "All tasks share the limit: give it one value, or another key.")
+        yield message("fairque.E021", text, "All tasks share the limit: give it one value, or another key.")
     for name, definition in declared.items():
         queue = None if config is None else config.queues.get(definition.options.queue)
         shards = 1 if queue is None else queue.shards
         for problem in filter(None, (find_shard_problem(limit, shards) for limit in definition.options.limits)):
             text = f"the task {name!r} can't be enqueued: {problem}"
-            yield message("fairque.E019", text, "Change one of the two numbers.")
+            yield message("fairque.E021", text, "Change one of the two numbers.")
 
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:

@@ -184,7 +184,7 @@ class TestLimits:
             f"{LIMITS}@task(limits=[Concurrency('a:{{x}}', 1)])\ndef one(x): ...\n\n@task(limits=[{others}])\ndef two(y): ...\n"
         )
         (message,) = check(HERE)
-        assert ids([message]) == ["E019"]
+        assert ids([message]) == ["E021"]
         assert message.msg == (
             "the tasks 'shop_tasks.one' and 'shop_tasks.two' give the limit 'a:{y}' different values"
         )
@@ -199,5 +199,5 @@ class TestLimits:
         limits = "Concurrency('a', 3), Concurrency('b', 4), Concurrency('{user}', 1), Rate('c', '1/h')"
         source.load(f"{LIMITS}@task(limits=[{limits}])\ndef one(): ...\n")
         (message,) = check({**HERE, "QUEUE": {"SHARDS": 4}})
-        assert ids([message]) == ["E019"]
+        assert ids([message]) == ["E021"]
         assert "task 'shop_tasks.one' can't be enqueued: limit 'a' lets 3 tasks run at once" in message.msg

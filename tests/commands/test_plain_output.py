@@ -48,7 +48,7 @@ def lines(run: Run, *words: str) -> list[str]:
         ("fairque_task", "run", BAD),
         ("fairque_task", "xcom", BAD),
         ("fairque_schedule", "list"),
-        ("fairque_schedule", "disable", BAD),
+        ("fairque_schedule", "pause", BAD),
         ("fairque_schedule", "run", BAD),
         ("fairque_schedule", "remove", BAD),
         ("fairque_user", "list"),

@@ -230,8 +230,7 @@ class Task(BaseModel):
     """The moment at which the task becomes a dead letter if it has not started; None for never."""
     expires: Annotated[float | None, Stored("lifetime", TIME)] = None
     """Seconds after the push at which the task becomes a dead letter if it has not started. None after the push, see
-    ``expires_at``.
-    """
+    ``expires_at``."""
     timeout: Annotated[float | None, Stored("timeout", TIME, _check_timeout)] = None
     """Seconds for which the task may run; None for the value of the queue or worker."""
     sla: Annotated[float | None, Stored("sla", TIME, duration)] = None
@@ -327,7 +326,7 @@ class Task(BaseModel):
           starts the wait again; none by default.
         - ``debounce_max_wait``: the time after the first push at which the wait ends at the latest; ten times
           ``debounce`` by default.
-        - ``limits``: `TaskLimit` objects, at most 4; none by default. The task starts only if each has a place for it.
+        - ``limits``: `TaskLimit` objects, at most 4; none by default. It starts only if each has a place.
         - ``depends_on``: ids of tasks that must have finished before, at most 5,000. The tasks are known to the queue, or
           pushed in the same call; none by default.
         - ``on_dependency_failure``: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
@@ -496,8 +495,7 @@ class Task(BaseModel):
 
     def copy_for_later_push(self, passed: float) -> Task:
         """Return a copy of the task for a later push. For the outbox: ``delay`` and ``expires`` are reduced by the seconds
-        that have ``passed`` meanwhile.
-        """
+        that have ``passed`` meanwhile."""
         spans = {"delay": self.delay, "expires": self.expires}
         left = {name: max(0.0, round_seconds(span - passed)) for name, span in spans.items() if span is not None}
         copy = self.model_copy(update=left)
@@ -626,17 +624,12 @@ class PushTemplate(NamedTuple):
                     found["lane"] = read_lane(form)
         return cls(**found)
 
-    def in_lane(self, lanes: LanesConfig) -> PushTemplate:
-        """Return the template with the lane that its priority stands for in a queue with these ``lanes``."""
-        if self.lane != "normal" or (lane := lanes.lane_of(self.priority)) == "normal":
-            return self
-        return self._replace(lane=lane)
-
-    def on_shard(self, shard: int, shards: int) -> PushTemplate:
-        """Return the template for the ``shard`` with this number, one of several ``shards``."""
-        if not self.limits or shards == 1:
-            return self
-        return self._replace(limits=divide_limits(self.limits, shard, shards))
+    def on_shard(self, lanes: LanesConfig, shard: int, shards: int) -> PushTemplate:
+        """Return the template for the ``shard`` with this number, of ``shards``, with the lane that ``lanes`` give its priority."""
+        found = self
+        if self.lane == "normal" and (lane := lanes.lane_of(self.priority)) != "normal":
+            found = self._replace(lane=lane)
+        return found._replace(limits=divide_limits(self.limits, shard, shards)) if self.limits and shards > 1 else found
 
     @lru_cache(maxsize=256)  # noqa: B019 - of a tuple, and few: most calls repeat the options of earlier ones
     def pack(self) -> bytes:

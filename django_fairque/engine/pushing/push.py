@@ -432,7 +432,7 @@ def push_args(
     is_kept = bool(graph.parts)
     for template in forms:
         is_kept = is_kept or template.is_chosen or bool(template.unique_key)
-        there = template.in_lane(commands.config.lanes).on_shard(commands.keys.shard, commands.config.shards)
+        there = template.on_shard(commands.config.lanes, commands.keys.shard, commands.config.shards)
         args.append(there.pack())
     if graph.mode:
         args += batching.dependency_args(tasks, graph.remote)

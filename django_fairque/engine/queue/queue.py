@@ -177,8 +177,7 @@ class FairQueue(executor.QueueOfShards):
 
     def forget_delivered(self, task_ids: Iterable[str], *, now: float | None = None) -> int:
         """Forget that the tasks ``task_ids`` of an outbox were delivered, because their rows are gone. Returns how many of
-        them were recorded as delivered.
-        """
+        them were recorded as delivered."""
         return self._run(pushing.forget_delivered(self._shards, task_ids, now))
 
     def pop(
@@ -191,8 +190,7 @@ class FairQueue(executor.QueueOfShards):
         now: float | None = None,
     ) -> Lease | None:
         """Lease the next task for ``worker``. Returns the lease, or None if no task can start. ``users``, ``steal``
-        and ``lease`` are those of `pop_batch`.
-        """
+        and ``lease`` are those of `pop_batch`."""
         leases = self._run(
             leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(1, worker, users, steal, lease), now)
         )
@@ -297,8 +295,7 @@ class FairQueue(executor.QueueOfShards):
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
         """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises
-        `StaleLeaseError` if the lease is not the task's current one.
-        """
+        `StaleLeaseError` if the lease is not the task's current one."""
         self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
@@ -396,8 +393,7 @@ class FairQueue(executor.QueueOfShards):
 
     def carry_messages(self, limit: int = 100, *, now: float | None = None) -> int:
         """Carry messages between shards, at most ``limit`` (100 by default) from each. Returns how many arrived.
-        Workers do this.
-        """
+        Workers do this."""
         return self._read_all_shards(lambda shards: messages.deliver_messages(shards, limit, now))
 
     def wait_for_work(self, timeout: float) -> bool:
@@ -698,17 +694,13 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the users that have a plan.
-
-        ``plan`` is its name. ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the
-        queue that are read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
-        """
+        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default), after the
+        ``cursor`` of the page before (None begins). A page may be empty although more follow."""
         return self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
 
     def busy_users(self, limit: int = 100) -> PartialList[str]:
         """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
-        1000 (100 by default), equally many from each shard.
-        """
+        1000 (100 by default), equally many from each shard."""
         return self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
     def user_stats(self, user_ids: Sequence[str], *, now: float | None = None) -> list[UserStats]:
@@ -717,8 +709,7 @@ class FairQueue(executor.QueueOfShards):
 
     def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
-        (100 by default), after the ``cursor`` of the page before (None begins).
-        """
+        (100 by default), after the ``cursor`` of the page before (None begins)."""
         return self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:

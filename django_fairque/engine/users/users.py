@@ -14,7 +14,7 @@ from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
+from django_fairque.engine.model.ids import check_id, check_ids, check_text
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
 from django_fairque.engine.model.plans import (
     check_limit_value,
@@ -174,8 +174,7 @@ def users_with(
 
 
 def users_of_plan(shards: Shards, plan: str, cursor: str | None, limit: int) -> Operation[ResultPage[str]]:
-    check_encodable(plan, "plan")
-    name = plan.encode()
+    name = check_text(plan, "plan").encode()
     return (yield from users_with(shards, "plan", lambda text: text.partition(b" ")[0] == name, cursor, limit))
 
 

@@ -37,7 +37,15 @@ PAIRS = [
 ]
 
 
-DO_NOT_ASK = {"user", "organization", "xcom", "with_retry_timeout", "cancel_retries_when", "create_shard_scheduler"}
+DO_NOT_ASK = {
+    "user",
+    "organization",
+    "limit",
+    "xcom",
+    "with_retry_timeout",
+    "cancel_retries_when",
+    "create_shard_scheduler",
+}
 """Methods that send nothing to the server, and so need no `await`."""
 
 

@@ -32,7 +32,7 @@ BREAKS = {
     "without a lease": Change("lib/fetch.lua", "    writes.zadd(K['state:started'], lease_end, task.id)\n", ""),
     "forgets dependents": Change("lib/dependents.lua", "      dependents.release(task)\n", ""),
     "forgets a task": Change(
-        "lib/moves.lua", "    writes.zadd(keys.normal(user.name), queues.score(task), task.id)\n", ""
+        "lib/queues.lua", "    writes.zadd(keys.normal(user.name), queues.score(task), task.id)\n", ""
     ),
 }
 

@@ -4,7 +4,7 @@
 -- stands in the ring, without this bound. Its service is charged to both tags, so nobody gains anything in total. A user that can't start, or
 -- is too far ahead, is parked: it stands at the limit again when that has changed, so nobody looks at it meanwhile.
 --
--- include numbers calls keys counters clock slot writes records organizations ring users limits heap task_record next_task
+-- include calls keys counters clock slot writes records organizations ring users limits heap task_record next_task
 
 local limit_turns = {}
 

@@ -290,7 +290,7 @@ function limits.stand(limit, user_name, lane)
   local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(limit.id), user_name) or nil) or 0
   if calls.attempt('ZADD', keys.limit_users(limit.id, lane), 'NX', exact(math.max(limit.vtime, tag)), user_name) == 1 then
     add(limit, USERS[lane], 1)
-    if limits.free(limit) > 0 then ring.has_grown = true end
+    if limits.free(limit) > 0 then ring.note_growth() end
   end
 end
 
@@ -335,7 +335,7 @@ local function save_places(limit)
         counters.set('limit_turn', counters.shard.limit_turn + 1)
         writes.zadd(K['limited:' .. lane], counters.shard.limit_turn, limit.id)
       end
-      if not was_listed then ring.has_grown = true end
+      if not was_listed then ring.note_growth() end
     elseif was_listed then
       writes.zrem(K['limited:' .. lane], limit.id)
     end

@@ -83,6 +83,7 @@ end
 local others_elsewhere -- users that are no newcomers wait on other shards
 each_call(function() ring.has_grown, others_elsewhere = false, false end)
 
+function ring.note_growth() ring.has_grown = true end
 function ring.note_others_elsewhere(is_so) others_elsewhere = is_so end
 
 -- Invariant: a changed field of a ring owner is written with the counters, or with the organization's record.
