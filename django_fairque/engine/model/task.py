@@ -625,7 +625,7 @@ class PushTemplate(NamedTuple):
         return cls(**found)
 
     def on_shard(self, lanes: LanesConfig, shard: int, shards: int) -> PushTemplate:
-        """Return the template for the ``shard`` with this number, of ``shards``, with the lane that ``lanes`` give its priority."""
+        """Return the template for ``shard``, one of ``shards`` (numbers), with the lane that ``lanes`` give its priority."""
         found = self
         if self.lane == "normal" and (lane := lanes.lane_of(self.priority)) != "normal":
             found = self._replace(lane=lane)
