@@ -235,7 +235,7 @@ class _Relay:
                 results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
         except RedisConnectionError as error:
             self._stop(rows, error)
-        except AtLimitError as error:  # of a graph; for single tasks, the results say it
+        except AtLimitError as error:  # a graph was refused; for single tasks, the results say it
             logger.info("a graph of the outbox of %r was left out: %s", self._database, error)
             self._remove(queue, rows, tasks, [PushResult(task.task_id, "at_limit") for task in tasks])
         except FairQueueError as error:

@@ -371,7 +371,7 @@ class Sendable(Composable, Generic[P, R_co]):
     ) -> tuple[TaskLimit, ...]:
         try:
             return build_limits(options.limits, user, partial(self._argument, bound or {}), config.shards)
-        except KeyError:  # of a task of `django.tasks`: its limits are checked when it is sent
+        except KeyError:  # a task of `django.tasks`: its limits are checked when it is sent
             raise TaskUsageError(find_problem(options.limits, self.signature, is_batch=bound is None)) from None
 
     def _argument(self, bound: dict[str, Any], name: str) -> Any:

@@ -45,7 +45,7 @@ class Places:
     queued: dict[str, Work] = field(default_factory=dict)
     running: dict[str, Work] = field(default_factory=dict)
     at_once: Counter[str] = field(default_factory=Counter)
-    """How many tasks of a limit run."""
+    """The number of running tasks of each limit."""
     tokens: dict[str, float] = field(default_factory=dict)
     """By limit with a rate: the theoretical arrival time of the next task, in microseconds."""
     closed: dict[str, float] = field(default_factory=dict)

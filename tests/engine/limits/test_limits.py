@@ -89,18 +89,9 @@ def test_a_task_takes_all_its_limits_or_none(queue: FairQueue) -> None:
     assert len(seen) == 5
 
 
-def test_a_rate_lets_a_task_start_when_its_time_has_come(queue: FairQueue) -> None:
-    push(queue, "a", TaskLimit("api", gap=1_000_000, burst=2), number=4)
-    leases = fetch(queue)
-    assert len(leases) == 2
-    finish(queue, *leases)
-    assert fetch(queue, now=NOW + 0.5) == []
-    assert len(fetch(queue, now=NOW + 1)) == 1
-    assert len(fetch(queue, now=NOW + 2)) == 1
-
-
-def test_a_rate_of_one_user_lets_a_task_start_when_its_time_has_come(queue: FairQueue) -> None:
-    push(queue, "a", TaskLimit("api", gap=1_000_000, burst=2, is_of_user=True), number=4)
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_rate_lets_a_task_start_when_its_time_has_come(queue: FairQueue, is_of_user: bool) -> None:
+    push(queue, "a", TaskLimit("api", gap=1_000_000, burst=2, is_of_user=is_of_user), number=4)
     leases = fetch(queue)
     assert len(leases) == 2
     finish(queue, *leases)

@@ -127,7 +127,7 @@ class World:
         if lease := self.take():
             self.queue.release(lease, now=self.now)
             self.places.end(lease.task_id, is_given_back=True)
-            self.places.queued[lease.task_id].expires = float("inf")  # it has started in time
+            self.places.queued[lease.task_id].expires = float("inf")  # the task has started in time
 
     def cancel(self) -> None:
         if self.places.queued:

@@ -97,7 +97,7 @@ local function park(limit, user, lane, one, from)
   if from then writes.zadd(K.parked, from, one.entry) else writes.zrem(K.parked, one.entry) end
   local returning = limits.returning[key]
   if returning and returning[place] then
-    returning[place] = nil -- it stays where it is
+    returning[place] = nil -- the place stays
   elseif calls.attempt('ZSCORE', key, place) then
     return -- new tasks came while it was parked
   else
@@ -111,7 +111,7 @@ local function return_to_limit(list, one, place)
   local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
   local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
   local limit = limits.load(id)
-  if limit.gone[lane .. name] then return end -- it left in this call
+  if limit.gone[lane .. name] then return end -- the user left in this call
   limits.returning[keys.parked(one.entry)][place] = true
   limits.count_parked(one, lane, -1)
   slot.touch(keys.limit_tags(id))

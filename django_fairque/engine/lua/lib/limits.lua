@@ -15,11 +15,11 @@ local limits = {}
 
 local set, add, exact = records.set, records.add, numbers.exact -- called often
 local LANES = { 'urgent', 'normal', 'bulk' }
-local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- how many stand there
+local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users there
 local BIT = { urgent = 1, normal = 2, bulk = 4 } -- of `listed`: the lanes for which the limit stands in `limited:{lane}`
-local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- how many of these priorities were admitted
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- the number of admitted tasks of these priorities
 local MOST_ADMITTED = 32 -- tasks that a call admits at one limit
-limits.PREFIX = '\254' -- of the entry in `throttled`: in no UTF-8 text
+limits.PREFIX = '\254' -- begins the entry in `throttled`; no UTF-8 text has this byte
 
 local by_id, order, arriving = {}, {}, {} -- `arriving`: tasks that begin to wait in this call;
 -- `limits.returning`, by key: the parked places whose users stand at their limits again
@@ -364,7 +364,7 @@ local function save_places(limit)
 end
 
 local function save_limit(limit)
-  if limit.waiting == 0 then -- those who still stand there have no tasks any more
+  if limit.waiting == 0 then -- the users there have no tasks any more
     for _, lane in ipairs(LANES) do
       if limit[USERS[lane]] > 0 then
         writes.flush() -- some may have come back in this call

@@ -10,8 +10,8 @@ local attempt, TEXTS = calls.attempt, records.TEXTS -- used often
 
 local by_name, order -- `order`: also `users.order`, the users of this call
 
--- Invariant: a record is forgotten only while nothing refers to it and nothing differs from the record of a new user, except limits
--- of a plan: the next push brings them again.
+-- Invariant: a record is forgotten only while nothing refers to it, and it differs from a new user's only in the limits of a plan, which the
+-- next push brings again.
 local function is_idle(user)
   return user.ready == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.limited == 0 and user.parked == 0 and user.run == 0
     and user.dead == 0 and user.result_bytes == 0
