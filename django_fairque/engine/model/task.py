@@ -326,7 +326,7 @@ class Task(BaseModel):
           starts the wait again; none by default.
         - ``debounce_max_wait``: the time after the first push at which the wait ends at the latest; ten times
           ``debounce`` by default.
-        - ``limits``: `TaskLimit` objects, at most 4; none by default. It starts only if each has a place.
+        - ``limits``: `TaskLimit` objects, at most 4; none by default. Each must have a place before it starts.
         - ``depends_on``: ids of tasks that must have finished before, at most 5,000. The tasks are known to the queue, or
           pushed in the same call; none by default.
         - ``on_dependency_failure``: when a dependency becomes a dead letter: ``"wait"`` until it is requeued and
