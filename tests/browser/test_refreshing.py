@@ -126,7 +126,7 @@ def test_the_scroll_position_and_the_selected_text_survive_a_refresh(page: Page,
         """Where the button is in the window, and how far the table is scrolled."""
         box = pause.bounding_box()
         assert box
-        return round(box["y"]), scroller.evaluate("each => each.scrollLeft")
+        return box["y"], scroller.evaluate("each => each.scrollLeft")
 
     before = place()
     assert min(page.evaluate("scrollY"), before[1]) > 0, "down the page, and across the table"
@@ -134,7 +134,7 @@ def test_the_scroll_position_and_the_selected_text_survive_a_refresh(page: Page,
     selected = page.evaluate("getSelection().toString()")
     queue.push(Task.create("user9", 3, None))
     refresh(page)
-    assert place() == before
+    assert place() == pytest.approx(before, abs=0.9)  # the rows above may change by a part of a pixel
     assert page.evaluate("getSelection().toString()") == selected != ""
     pause.click()
     page.get_by_role("button", name="Yes, pause it").click()
