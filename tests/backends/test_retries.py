@@ -15,6 +15,7 @@ from django_fairque import Retry, SoftTimeLimitExceeded
 from django_fairque.backends import task as typed_task
 from django_fairque.backends.compat import InvalidTask, TaskResultStatus, default_task_backend, task
 from django_fairque.backends.running import ResultBackoff
+from django_fairque.tasks import registry
 from django_fairque.testing import run_tasks
 from tests.fixture_types import FairQueue, Settings
 from tests.leases import pop
@@ -32,9 +33,12 @@ answers: list[float | timedelta | None] = []
 
 
 @pytest.fixture(autouse=True)
-def _empty() -> None:
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin without calls, and without declarations of other tests: only the first declaration of a function counts."""
     calls.clear()
     answers.clear()
+    others = {name: definition for name, definition in registry._tasks.items() if not name.startswith(PATH)}
+    monkeypatch.setattr(registry, "_tasks", others)
 
 
 def pause(error: BaseException, task_result: Any) -> float | timedelta | None:
