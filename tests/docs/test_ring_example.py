@@ -12,6 +12,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.docs.blocks import DOCS
 from tests.engine.conftest import NOW, task
 from tests.engine.test_explanation_pages import table
+from tests.user_records import number_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -91,9 +92,9 @@ def test_the_users_who_become_busy_start_where_the_page_says(redis: Redis) -> No
 
     found = []
     for user in ("acme", "carol", "dave"):
-        before = redis.hget(f"{P}user:{user}", "tag")
+        before = number_of(redis, f"{P}user:{user}", "tag")
         push(queue, user, 1, NOW)
-        found.append([user, text(float(before)) if before else "none", place_text(places(redis)[user])])
+        found.append([user, text(before) if before else "none", place_text(places(redis)[user])])
     assert found == [row[:3] for row in rows]
     assert queue.check_invariants() == []
 

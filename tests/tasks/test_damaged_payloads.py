@@ -10,6 +10,7 @@ from tests.fixture_types import FairQueue, Redis
 from tests.leases import pop
 from tests.stored_tasks import replace_payload
 from tests.tasks.helpers import noop, raising, run_next
+from tests.user_records import change_record
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_damaged_record_is_poison_or_harmless_but_never_a_dead_worker(
         redis.rename("fq:{default:0}:queue:user:default:normal", b"fq:{default:0}:queue:user:%b:normal" % damaged)
         redis.zrem("fq:{default:0}:ring", "default")
         redis.zadd("fq:{default:0}:ring", {damaged: 0})
-        redis.hset(b"fq:{default:0}:user:%b" % damaged, mapping={"ready:3": 1})
+        change_record(redis, b"fq:{default:0}:user:%b" % damaged, ready_3=1)
     redis.hset(f"fq:{{default:0}}:task:{result.id}", field, damaged)
     prepared = prepare(pop(queue), services)
     outcome = execute(prepared) if isinstance(prepared, Run) else prepared

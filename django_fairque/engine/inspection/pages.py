@@ -15,7 +15,7 @@ from django_fairque.engine.model.lanes import CLASS_NAMES, by_class
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, read_users
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -244,7 +244,7 @@ def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Ope
 
 def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, Sizes]]:
     names, keys = check_ids(user_ids, "user ids"), shards.route_names().keys
-    records = yield from read_sound([("HGETALL", keys.user(name)) for name in names])
+    records = yield from read_users([keys.user(name) for name in names])
     return {name: sizes(record) for name, record in zip(names, records, strict=True)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.maintenance import operations as maintenance
@@ -25,10 +25,12 @@ from django_fairque.engine.model.ids import new_nonce, split_names
 from django_fairque.engine.model.pauses import encode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedule_ops
-from django_fairque.engine.scripting.operations import Operation, Read, Scan, scan_pattern, slices
+from django_fairque.engine.scripting.operations import Operation, Read, Scan, read_users, scan_pattern, slices
 from django_fairque.engine.users import organizations
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
@@ -123,17 +125,19 @@ def _move_users(old: Shards, new: Shards, now: float | None) -> Operation[int]:
     for shard in old:
         (names,) = yield Read([("ZRANGE", shard.keys("users"), 0, -1)])
         for some in slices([name.decode() for name in names], USERS_PER_SCAN):
-            records = yield Read([("HMGET", shard.keys.user(name), *USER_SETTING_FIELDS) for name in some])
-            for name, values in zip(some, records, strict=True):
+            records = yield from read_users([shard.keys.user(name) for name in some])
+            for name, record in zip(some, records, strict=True):
                 there = new.get_shard(name)
                 if there.keys.shard != shard.keys.shard:
-                    moved += yield from _move_user(shard, there, name, values, now)
+                    moved += yield from _move_user(shard, there, name, record, now)
     return moved
 
 
-def _move_user(shard: Commands, there: Commands, name: str, values: Sequence[Any], now: float | None) -> Operation[int]:
+def _move_user(
+    shard: Commands, there: Commands, name: str, record: Mapping[bytes, bytes], now: float | None
+) -> Operation[int]:
     """Set the user's settings on the new shard, then remove them on the old shard, which later forgets the idle user."""
-    held = {field: value for field, value in zip(USER_SETTING_FIELDS, values, strict=True) if value is not None}
+    held = {field: record[field.encode()] for field in USER_SETTING_FIELDS if field.encode() in record}
     if held.get("weight") == b"1":
         del held["weight"]
     if "plan" in held:

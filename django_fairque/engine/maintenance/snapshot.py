@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
 from django_fairque.engine.model.ids import split_names
+from django_fairque.engine.model.user_record import read_user_record
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, scan_keys, slices
 
 if TYPE_CHECKING:
@@ -122,13 +123,17 @@ def _read(commands: Commands, snapshot: Snapshot, names: Sequence[str]) -> Opera
     wanted = [(name, *place) for name in names if (place := _place(snapshot, name))]
     if wanted:
         reads = [(_READS[kind][0], encode_name(prefix + name), *_READS[kind][1]) for name, kind, _, _ in wanted]
-        for (_, kind, into, at), value in zip(wanted, (yield Read(reads)), strict=True):
-            into[at] = _READS[kind][2](value)
+        for (name, kind, into, at), value in zip(wanted, (yield Read(reads)), strict=True):
+            try:
+                into[at] = _READS[kind][2](value)
+            except ValueError:  # noqa: PERF203 - the others are read all the same
+                snapshot.squatters[name] = ("string of another form", "user's record")
 
 
 _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
     "hash": ("HGETALL", (), lambda reply: reply),
     "head": ("GETRANGE", (0, MAX_HEAD_BYTES - 1), lambda reply: split_head(reply)[0]),
+    "user": ("GET", (), read_user_record),
     "zset": (
         "ZRANGE",
         (0, -1, "WITHSCORES"),
@@ -147,9 +152,7 @@ _REGISTRIES = split_names("""
     ring urgent bulk throttled due users groups grouped resolving limited:urgent limited:normal limited:bulk limits parked
 """)
 _TYPES = {
-    **dict.fromkeys(
-        ("stats", "task", "user", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"
-    ),
+    **dict.fromkeys(("stats", "task", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"),
     **dict.fromkeys(
         ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
     ),
@@ -158,7 +161,7 @@ _TYPES = {
     **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
-    **dict.fromkeys(("payload", "reply", "unique", "delivered"), "string"),
+    **dict.fromkeys(("payload", "reply", "unique", "delivered", "user"), "string"),
 }
 
 
@@ -184,7 +187,7 @@ def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | N
         return "zset", snapshot.members, name
     places: dict[str, tuple[str, dict[str, Any]]] = {
         "task": ("hash", snapshot.tasks),
-        "user": ("hash", snapshot.users),
+        "user": ("user", snapshot.users),
         "group": ("hash", snapshot.organizations),
         "ring": ("zset", snapshot.rings),
         "urgent": ("zset", snapshot.lanes["urgent"]),

@@ -14,9 +14,9 @@ from django_fairque.engine.model.errors import DataFormatError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FORMAT = 2
+FORMAT = 3
 """The format that this version reads and writes."""
-FORMAT_VERSIONS = {1: "0.1.0", 2: "0.1.0"}
+FORMAT_VERSIONS = {1: "0.1.0", 2: "0.1.0", 3: "0.1.0"}
 """The first version of the package that uses each format."""
 UNNUMBERED_FORMAT = 1
 """The format of data without a number: checkouts that are older than the number wrote them."""

@@ -6,12 +6,13 @@ client. There is no other difference.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, Union, cast
 
 from django_fairque.engine.model.errors import LuaScriptError
+from django_fairque.engine.model.user_record import read_user_record
 
 T = TypeVar("T")
 
@@ -190,6 +191,19 @@ def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
     return [
         _TYPES[command[0]][1](len(command) - 2) if id(command) in damaged else next(replies) for command in commands
     ]
+
+
+def read_users(keys: Iterable[str]) -> Operation[list[dict[bytes, bytes]]]:
+    """Read the records of users at these keys. Absent and damaged records have no fields. Without keys nothing is sent."""
+    return [users_record(text) for text in (yield from read_sound([("GET", key) for key in keys]))]
+
+
+def users_record(text: bytes | None) -> dict[bytes, bytes]:
+    """Return the fields of a user's record; none if it is absent or damaged."""
+    try:
+        return read_user_record(text)
+    except ValueError:
+        return {}
 
 
 def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:

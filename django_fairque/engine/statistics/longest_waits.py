@@ -13,7 +13,7 @@ from django_fairque.engine.model.lanes import Lane, read_lane
 from django_fairque.engine.model.pauses import decode_pause
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
+from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together, read_users
 from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
@@ -131,11 +131,9 @@ def _find_served_users(commands: Commands, lane: Lane, user_ids: set[str]) -> Op
     (places,) = yield Read([("ZMSCORE", keys.lane(lane), *names)])
     served = {name for name, place in zip(names, places, strict=True) if place is not None}
     others = [name for name in names if name not in served]
-    organizations = yield from read_sound([("HGET", keys.user(name), "group") for name in others])
+    records = yield from read_users([keys.user(name) for name in others])
     members = [
-        (name, organization.decode())
-        for name, organization in zip(others, organizations, strict=True)
-        if organization is not None
+        (name, record[b"group"].decode()) for name, record in zip(others, records, strict=True) if b"group" in record
     ]
     reads = [
         [

@@ -17,9 +17,16 @@ from django_fairque.engine.model.ids import check_ids, split_names
 from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, class_of, read_lane
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound, read_together
+from django_fairque.engine.scripting.operations import (
+    Operation,
+    Read,
+    parse_scores,
+    read_sound,
+    read_together,
+    read_users,
+)
 from django_fairque.engine.scripting.task_fields import read_task_fields
-from django_fairque.engine.statistics.queue_stats import WAIT_BUCKETS, busy_last_hour, last_hour
+from django_fairque.engine.statistics.queue_stats import busy_last_hour, last_hour
 from django_fairque.engine.statistics.wait_history import SampledWait
 from django_fairque.engine.users.users import hold_reason
 
@@ -45,12 +52,6 @@ SCORE_EPOCH_SECONDS = 1_735_689_600
 """2025-01-01, from which scores count (``EPOCH`` in lua/lib/clock.lua)."""
 
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
-_USER_FIELDS = (
-    *("paused", "held", "cap", "run", "weight", "group", "counted", "mean", "hour", "recent:0", "recent:1"),
-    *(f"ready:{number}" for number in CLASS_NAMES),
-)
-_START_FIELDS = tuple(f"recent:{half}:{bucket}" for half in (0, 1) for bucket in range(WAIT_BUCKETS))
-"""The numbers of a user's tasks that started in an hour, by wait. Only read for queues that are fair by tasks."""
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
 _BULK = class_of("bulk", 0)
 _CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number != Priority.CRITICAL)
@@ -236,9 +237,8 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
         names = [*(yield from _candidates(commands, limit, sample)), *names]
     names = list(dict.fromkeys([*user_ids, *list(dict.fromkeys(names))[:limit]]))
     by_tasks = commands.config.fair_by == "tasks"
-    fields = (*_USER_FIELDS, *_START_FIELDS) if by_tasks else _USER_FIELDS
-    replies = yield from read_sound([("HMGET", keys.user(name), *fields) for name in names])
-    records = {name: _record(fields, reply) for name, reply in zip(names, replies, strict=True)}
+    found = yield from read_users([keys.user(name) for name in names])
+    records: dict[str, Mapping[bytes, bytes]] = dict(zip(names, found, strict=True))
     organizations = list(dict.fromkeys(record[b"group"].decode() for record in records.values() if b"group" in record))
     replies = yield from read_sound(
         [("HMGET", keys.organization(name), *_ORGANIZATION_FIELDS) for name in organizations]

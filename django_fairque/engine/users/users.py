@@ -24,7 +24,15 @@ from django_fairque.engine.model.plans import (
     rate_fields,
 )
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
-from django_fairque.engine.scripting.operations import Driver, Evaluate, Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import (
+    Driver,
+    Evaluate,
+    Operation,
+    Read,
+    read_sound,
+    read_users,
+    users_record,
+)
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
@@ -147,13 +155,14 @@ def user_stats(shards: Shards, user_ids: Sequence[str], now: float | None) -> Op
 def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None = None) -> Operation[list[UserStats]]:
     if not user_ids:
         return []
-    reads = [("HGETALL", commands.keys.user(user)) for user in user_ids]
+    reads = [("GET", commands.keys.user(user)) for user in user_ids]
     # The engine's time, which never goes back.
-    time, (clock, paused), *records = yield from read_sound(
+    time, (clock, paused), *texts = yield from read_sound(
         [("TIME",), ("HMGET", commands.keys.of_user(user_ids[0])("stats"), "clock", "paused"), *reads]
     )
     moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
+    records = [users_record(text) for text in texts]
     found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
     organizations = yield from _add_organizations(commands, found)
     for index, (stats, record) in enumerate(zip(found, records, strict=True)):
@@ -168,8 +177,12 @@ def users_with(
     """Return the users on a page of the queue's users whose record has a wanted value in a field, in one more round trip."""
     users = yield from user_names(shards, cursor, limit, busy_first=True)
     keys = shards.route_names().keys
-    found = yield from read_sound([("HGET", keys.user(name), field) for name in users.items])
-    items = [name for name, value in zip(users.items, found, strict=True) if value is not None and is_wanted(value)]
+    records = yield from read_users([keys.user(name) for name in users.items])
+    items = [
+        name
+        for name, record in zip(users.items, records, strict=True)
+        if field.encode() in record and is_wanted(record[field.encode()])
+    ]
     return ResultPage(items, users.cursor, users.missing_shards)
 
 
@@ -451,8 +464,8 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, 
 
 
 def _read_counter(commands: Commands, user_id: str, counter: str) -> Operation[int]:
-    (found,) = yield Read([("HGET", commands.keys.user(user_id), counter)])
-    return int(float(found or 0))
+    (record,) = yield from read_users([commands.keys.user(user_id)])
+    return int(units.number(record.get(counter.encode())))
 
 
 def _cancel_in_registry(

@@ -13,7 +13,7 @@ from django_fairque.engine.model.lanes import LANES, Lane, class_of, read_lane
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, decode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
-from django_fairque.engine.scripting.operations import Operation, Read
+from django_fairque.engine.scripting.operations import Operation, Read, users_record
 from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.users.organizations import OrganizationStats, combine_records
 from django_fairque.engine.users.users import UserStats, users_stats
@@ -85,6 +85,7 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
         ]
     )
     tag, limit_record, position, users_before = sizes_and_turn[-4:] if limit else (None, {}, None, None)
+    tag = users_record(tag).get(b"urgent_tag" if lane == "urgent" else b"tag")
     sizes_and_turn = sizes_and_turn[: -4 if limit else None]
     sizes, found = sizes_and_turn[: len(others)], sizes_and_turn[len(others) :]
     pause = decode_pause({b"paused": paused, b"pause_note": note})
@@ -128,10 +129,10 @@ def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> fl
 
 
 def _at_limit(commands: Commands, limit: str, user: str, lane: Lane, task_id: str) -> list[tuple[Any, ...]]:
-    """Return the reads of the user's tag, the limit's record, and the ranks of the task within its user, and of the user."""
+    """Return the reads of the user's and the limit's record, and the ranks of the task within its user, and of the user."""
     keys = commands.keys
     return [
-        ("HGET", keys.user(user), "urgent_tag" if lane == "urgent" else "tag"),
+        ("GET", keys.user(user)),
         ("HGETALL", keys.limit(limit)),
         ("ZRANK", keys.limit_queue(limit, user), task_id),
         ("ZRANK", keys.limit_users(limit, lane), user),

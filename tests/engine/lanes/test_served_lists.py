@@ -8,6 +8,7 @@ from redis import Redis
 from django_fairque.engine.model.lanes import Lane
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, pop, push_many
+from tests.user_records import change_record
 
 P = "fq:{default:0}:"
 
@@ -60,7 +61,7 @@ def test_the_checker_repairs_lanes(queue: FairQueue, redis: Redis, lane: Lane, o
             assert queue.check_invariants()
             assert all(repair.is_fixed for repair in queue.repair(now=NOW))
             assert queue.check_invariants() == []
-    redis.hset(f"{P}user:ann", f"ready:{number}", 5)
+    change_record(redis, f"{P}user:ann", **{f"ready_{number}": 5})
     redis.hset(f"{P}stats", mapping={"running": 3, f"running:{lane}": 2, f"depth:{number}": 9})
     redis.hdel(f"{P}stats", "revision")
     if organization:

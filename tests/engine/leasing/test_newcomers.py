@@ -18,6 +18,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, task
 from tests.engine.sharding.sharded import users_of
+from tests.user_records import change_record
 
 P = "fq:{default:0}:"
 by_either = pytest.mark.parametrize("fair_by", ["time", "tasks"])
@@ -219,7 +220,7 @@ def test_the_sum_of_user_weights_is_repaired(queue: FairQueue, redis: Redis) -> 
     redis.hincrby(P + "stats", "active", 7)
     redis.hdel(P + "stats", "revision")
     redis.hset(P + "group:organization", "active", 3)
-    redis.hset(P + "user:b", "counted", 5)
+    change_record(redis, P + "user:b", counted=5)
     assert {violation.invariant for violation in queue.check_invariants()} == {"weights"}
     queue.repair()
     assert queue.check_invariants() == []

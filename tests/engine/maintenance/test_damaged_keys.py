@@ -15,6 +15,7 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, everything, task
+from tests.user_records import change_record
 
 P = "fq:{default:0}:"
 VALUES = {
@@ -25,7 +26,7 @@ VALUES = {
     "zset": lambda redis, key: redis.zadd(key, {"x": 1}),
 }
 KEYS = {
-    "user:a": "hash",
+    "user:a": "string",
     "group:g": "hash",
     "ring:g": "zset",
     "queue:user:a:normal": "zset",
@@ -63,6 +64,12 @@ FIELDS = {
     "group:g": ["tag", "vtime", "ready", "run", "weight"],
 }
 TEXTS = ["", "x", "nan", "inf", "-1", "1e400", "9" * 30, "253402300799000000", "\0"]
+
+
+def is_number(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(float(text) or True)
+    return False
 
 
 @pytest.fixture
@@ -168,5 +175,8 @@ def test_a_damaged_field_of_a_record_stops_no_other_user(queue: FairQueue, redis
         redis.flushdb()
         for key, value in saved.items():
             redis.restore(key, 0, value)
-        redis.hset(P + name, field, text)
+        if name == "user:a":
+            change_record(redis, P + name, **{field.replace(":", "_"): text if is_number(text) else "nan"})
+        else:
+            redis.hset(P + name, field, text)
         others_are_unaffected(queue, NOW + 2)

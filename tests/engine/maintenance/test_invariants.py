@@ -10,6 +10,7 @@ from redis import Redis
 
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, sweep_all, task
+from tests.user_records import change_record, number_of
 
 P = "fq:{default:0}:"
 
@@ -53,8 +54,10 @@ DAMAGE: dict[str, Callable[[Redis], Any]] = {
     "scheduled once: looked at late": lambda redis: redis.zadd(f"{P}due", {"u": 8e15}),
     "one lease": lambda redis: redis.srem(f"{P}leases:w", "started"),
     "one lease: not started": lambda redis: redis.sadd(f"{P}leases:x", "queued"),
-    "user counts": lambda redis: redis.hset(f"{P}user:u", "run", 5),
-    "user counts: ready": lambda redis: redis.hincrby(f"{P}user:u", "ready:3", 1),
+    "user counts": lambda redis: change_record(redis, f"{P}user:u", run=5),
+    "user counts: ready": lambda redis: change_record(
+        redis, f"{P}user:u", ready_3=number_of(redis, f"{P}user:u", "ready:3") + 1
+    ),
     "ring": lambda redis: redis.zrem(f"{P}ring", "u"),
     "ring: nobody": lambda redis: redis.zadd(f"{P}ring", {"nobody": 1}),
     "throttled": lambda redis: redis.zadd(f"{P}throttled", {"u": 1}),

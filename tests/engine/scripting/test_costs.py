@@ -163,18 +163,10 @@ def test_a_function_reads_the_counters_again_only_after_another_writer(queue: Fa
     assert counted(redis, lambda: queue.push(task("a")))["hmget"]["calls"] == 2
 
 
-def test_a_function_reads_a_user_s_record_again_only_after_another_writer(queue: FairQueue, redis: Redis) -> None:
+def test_a_push_reads_and_writes_its_user_s_record_once(queue: FairQueue, redis: Redis) -> None:
     queue.push(task("a"))
-    if not queue._transport.as_functions:
-        pytest.skip("scripts keep nothing between calls")
     found = counted(redis, lambda: queue.push(task("a")))
-    assert (calls_of(found, "hget"), calls_of(found, "hgetall")) == (1, 0)
-    redis.hincrby("fq:{default:0}:user:a", "version", 1)
-    found = counted(redis, lambda: queue.push(task("a")))
-    assert (calls_of(found, "hget"), calls_of(found, "hgetall")) == (1, 1)
-    redis.hset("fq:{default:0}:stats", "revision", "of somebody else")
-    found = counted(redis, lambda: queue.push(task("a")))
-    assert (calls_of(found, "hget"), calls_of(found, "hgetall")) == (0, 1)
+    assert (calls_of(found, "get"), calls_of(found, "mset")) == (1, 2), "the payload is written by the other one"
 
 
 def test_a_call_writes_each_user_s_record_once(queue: FairQueue, redis: Redis) -> None:
@@ -183,8 +175,9 @@ def test_a_call_writes_each_user_s_record_once(queue: FairQueue, redis: Redis) -
     leases = queue.pop_batch(10, "w")
     outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]
     found = counted(redis, lambda: queue.settle(outcomes, 10, worker="w"))
-    counters, ended, started, users = 1, 10, 10, 10
-    assert calls_of(found, "hset") == counters + ended + started + users
+    counters, ended, started = 1, 10, 10
+    assert calls_of(found, "hset") == counters + ended + started
+    assert (calls_of(found, "mset"), calls_of(found, "mget")) == (1, 1), "the records of all users"
 
 
 def test_a_bulk_push_of_many_users_reads_and_writes_each_once_or_twice(queue: FairQueue, redis: Redis) -> None:

@@ -18,6 +18,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.user_records import change_record, number_of
 
 
 @pytest.fixture
@@ -126,17 +127,16 @@ def test_functions_and_scripts_see_each_other_s_writes(redis: Redis) -> None:
 def test_a_user_s_record_is_read_again_after_another_function_s_failed_write(queue: FairQueue, redis: Redis) -> None:
     """Such a call has not come to its last command, which tells other functions by the counters."""
     queue.push(task("a"), now=NOW)
-    redis.hset(USER, mapping={"cap": 7, "version": 2})
+    change_record(redis, USER, cap=7)
     queue.push(task("a"), now=NOW)
     assert queue.user("a").stats().max_running == 7
-    assert redis.hget(USER, "version") == b"3"
 
 
 def test_a_deleted_user_record_is_not_restored(queue: FairQueue, redis: Redis) -> None:
     queue.push(task("a"), now=NOW)
     redis.flushdb()
     queue.push(task("a"), now=NOW)
-    assert redis.hget(USER, "ready:3") == b"1"
+    assert number_of(redis, USER, "ready:3") == 1
 
 
 def test_a_cached_user_whose_key_changed_its_type_stops_no_other_user(make_queue: MakeQueue, redis: Redis) -> None:
@@ -163,7 +163,7 @@ def test_values_that_a_failed_call_could_not_write_are_not_cached(client: Redis,
         queue.push(late, now=NOW)
     redis.delete(due)
     queue.push(task("a"), now=NOW)
-    assert (redis.hget(USER, "sched"), redis.hget(USER, "ready:3")) == (None, b"2")
+    assert (number_of(redis, USER, "sched"), number_of(redis, USER, "ready:3")) == (0, 2)
 
 
 def test_the_records_of_a_bounded_number_of_users_are_kept(client_of_new_server: Redis) -> None:

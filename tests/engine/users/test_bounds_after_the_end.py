@@ -15,6 +15,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from tests.counting import commands
 from tests.engine.conftest import NOW, MakeQueue, pop, task
+from tests.user_records import change_record, number_of
 
 P = "fq:{default:0}:"
 LARGE = "x" * 1998
@@ -89,7 +90,7 @@ def test_removed_results_free_room_for_new_ones(make_queue: MakeQueue, redis: Re
     ids.append(finish(queue, "a", 102))
     assert kept_results(queue, ids[1:]) == [True, True]
     queue.sweep(now=NOW + 500)
-    assert float(redis.hget(P + "user:a", "result_bytes") or 0) == 0
+    assert number_of(redis, P + "user:a", "result_bytes") == 0
     assert not redis.exists(P + "results:a")
     queue.sweep(now=NOW + 5000)
     assert not redis.exists(P + "user:a"), "an idle user without results is forgotten"
@@ -193,12 +194,12 @@ def test_counters_of_stored_results_equal_the_stored_sizes(make_queue: MakeQueue
         if chance.random() < 0.1:
             assert queue.check_invariants() == []
     for user in "ab":
-        redis.hset(P + f"user:{user}", mapping={"result_bytes": chance.randrange(10**6), "dead": 77, "version": 10**6})
+        change_record(redis, P + f"user:{user}", result_bytes=chance.randrange(10**6), dead=77)
         redis.zadd(P + f"results:{user}", {"nothing": 1})
     assert queue.check_invariants() != []
     queue.repair(now=NOW + at)
     assert queue.check_invariants() == []
     queue.sweep(now=NOW + at + 1000)
     queue.sweep(now=NOW + at + 1001)
-    assert [float(redis.hget(P + f"user:{user}", "result_bytes") or 0) for user in "ab"] == [0, 0]
-    assert [float(redis.hget(P + f"user:{user}", "dead") or 0) for user in "ab"] == [0, 0]
+    assert [number_of(redis, P + f"user:{user}", "result_bytes") for user in "ab"] == [0, 0]
+    assert [number_of(redis, P + f"user:{user}", "dead") for user in "ab"] == [0, 0]

@@ -15,6 +15,7 @@ from django_fairque.engine.schedules.schedule_ops import OVERLAP_POLICIES
 from tests.lab.proof.blocked_fetch import fetched_ahead
 from tests.lab.proof.server_states import LIVE
 from tests.stored_tasks import stored_record
+from tests.user_records import change_record, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -347,7 +348,7 @@ class Walk:
             if kind.startswith(whole) or kind in ("ring", "users", "groups", "grouped"):
                 damages.append(("DEL", key))
             elif kind.startswith("user:"):
-                damages += [("HINCRBY", key, "ready:3", 1), ("HSET", key, "run", 7)]
+                damages += [("RECORD", key, "ready_3", number_of(redis, key, "ready:3") + 1), ("RECORD", key, "run", 7)]
             if kind.startswith(("deps:", "run:", "leases:")):
                 damages += [("SREM", key, member) for member in sorted(redis.smembers(key))]
             elif kind.startswith("state:"):
@@ -378,7 +379,7 @@ class Walk:
 
         def act(queue: FairQueue) -> Any:
             for command in chosen:
-                redis.execute_command(*command)
+                _damage(redis, *command)
             return queue.repair(now=now)
 
         return act
@@ -412,3 +413,10 @@ def _answered(steps: Operation[Any], request: Request) -> Operation[Any]:
             reply = yield steps.send(reply)
     except StopIteration as stop:
         return stop.value
+
+
+def _damage(redis: Any, command: str, key: Any, *arguments: Any) -> None:
+    if command != "RECORD":
+        redis.execute_command(command, key, *arguments)
+    elif redis.exists(key):
+        change_record(redis, key, **{arguments[0]: arguments[1]})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_fairque.engine.model.outcome import Outcome
 from tests.lab.proof.random_history import LEASE
 from tests.lab.proof.scenario import P
+from tests.user_records import change_record
 
 if TYPE_CHECKING:
     from tests.lab.proof.scenario import Act, Scene
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 def damaged(scene: Scene, *commands: tuple[Any, ...]) -> Act:
     for name, key, *rest in commands:
-        scene.redis.execute_command(name, P + key, *rest)
+        if key.startswith("user:"):
+            change_record(scene.redis, P + key, **{rest[0]: rest[1]})
+        else:
+            scene.redis.execute_command(name, P + key, *rest)
     return lambda queue: queue.repair(now=scene.now)
 
 
@@ -33,7 +37,7 @@ def queues_that_are_mended(scene: Scene) -> Act:
         ("RPUSH", "queue:user:z:critical", "nobody"),
         ("DEL", "payload:payload"),
         ("SET", "payload:nobody", "1"),
-        ("HINCRBY", "user:a", "ready:3", 1),
+        ("SET", "user:a", "ready_3", 9),
         ("HINCRBY", "stats", "depth:3", 2),
     )
 

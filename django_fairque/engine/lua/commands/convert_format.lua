@@ -1,13 +1,14 @@
 #!lua flags=allow-oom
 -- Convert the shard's data to another format (engine/model/data_format.py), all of it in this call. Nobody may work on them meanwhile.
 --
--- No library that reads or writes data is included, because these refuse data of another format.
+-- No library that reads or writes data by itself is included, because these refuse data of another format.
 --
 -- KEYS    base workers
 -- ARGV    now (us) or '', options, the format to have ('' only reads), the first version of the package that uses it
 -- REPLY   the format before, how many workers live, how many tasks the other format can't express (if any: nothing is changed), and
 --         the workers' ids
--- COST    6 commands, and 4 for each user that can be served; on the way back 1 for each waiting task
+-- COST    6 commands, and 4 for each user that can be served, and 3 for each user; on the way back 1 for each waiting task
+-- include records user_record
 local wanted, version = tonumber(ARGV[3]), ARGV[4]
 local FIRST_FORMAT, NEVER = 1, 9e15
 local stats = redis.call('HMGET', K.stats, 'format', 'clock')
@@ -118,6 +119,38 @@ conversions[2].unknown_before = function()
   end
   return count
 end
+
+conversions[3] = {}
+
+local function each_user(change)
+  for _, name in ipairs(redis.call('ZRANGE', K.users, 0, -1)) do change(name, P .. 'user:' .. name) end
+end
+
+-- In format 2 the record of a user is a hash.
+conversions[3].up = function()
+  each_user(function(name, key)
+    local flat = attempt('HGETALL', key)
+    if not flat or not flat[1] then return end -- of another type, converted before, or missing
+    local user = user_record.read(name, key, false)
+    for i = 1, #flat, 2 do
+      records.set(user, flat[i], records.TEXTS[flat[i]] and flat[i + 1] or tonumber(flat[i + 1]))
+    end
+    redis.call('SET', key, user_record.pack(user))
+  end)
+end
+
+conversions[3].down = function()
+  each_user(function(name, key)
+    local text = attempt('GET', key)
+    local user = text and user_record.read(name, key, text)
+    if not user then return end
+    local values = user_record.list(user)
+    redis.call('DEL', key)
+    if values[1] then redis.call('HSET', key, unpack(values)) end
+  end)
+end
+
+conversions[3].unknown_before = function() return 0 end
 
 for step = found, wanted + 1, -1 do
   local count = conversions[step].unknown_before()

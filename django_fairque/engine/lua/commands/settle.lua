@@ -12,7 +12,7 @@
 --         kind: finish fail later fault discard release crash poison overdue; of a Retry with limits kind:max:deadline (us), each may be ''
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
--- COST    3 commands per outcome and 3 per user, and those of a pop
+-- COST    3 commands per outcome, and those of a pop
 -- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
@@ -33,6 +33,7 @@ local function code_of_settled(task, token_text, kind)
   return of_kind == kind and code ~= '' and code or STALE
 end
 
+local user_names = {}
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * STRIDE
   local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
@@ -41,11 +42,10 @@ for i = 1, size do
   local task = not seen[id] and (is_finish and runs.read or task_record.read)(id)
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
-    task.owner, task.index, task.took, task.body = users.load(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
+    task.index, task.took, task.body = i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if is_finish then
       moves.touch_lease(task)
       if task.limits then limits.touch(task) end
-      bounds.note_result(task.owner, task.body)
     else
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       task.most, task.last = tonumber(most), tonumber(last)
@@ -53,10 +53,15 @@ for i = 1, size do
       if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
       moves.touch(task)
     end
-    ended[#ended + 1] = task
+    ended[#ended + 1], user_names[#user_names + 1] = task, task.user
   else
     codes[i] = task and code_of_settled(task, token_text, kind) or STALE
   end
+end
+users.preload(user_names)
+for _, task in ipairs(ended) do
+  task.owner = users.load(task.user)
+  if not task.kind then bounds.note_result(task.owner, task.body) end
 end
 if #ended > 0 then statistics.touch_minute() end
 bounds.plan()

@@ -1,7 +1,7 @@
 -- The users of a ring who may be served: newcomers, and the others. A user is only its entry in the ring until its turn comes:
 -- most calls serve few of them.
 --
--- include calls ring heap
+-- include calls ring organizations users heap
 
 local lines = {}
 
@@ -18,6 +18,15 @@ end
 
 function lines.push(line, place, item) push(place < 0 and line.newcomers or line.others, place, item) end
 
+-- Read the records of the users in this page: entries and places in turns.
+local function preload_users(page)
+  local names, organization = {}, string.byte(organizations.PREFIX)
+  for i = 1, #page, 2 do
+    if string.byte(page[i]) ~= organization then names[#names + 1] = page[i] end
+  end
+  users.preload(names)
+end
+
 local function read_page(line, of_others)
   local call, found, others = line.key == K.ring and redis.call or calls.attempt, nil, 0
   if of_others then
@@ -26,6 +35,7 @@ local function read_page(line, of_others)
     found = call('ZRANGE', line.key, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
     line.at = line.at + line.step
   end
+  if #found > 2 then preload_users(found) end
   for i = 1, #found, 2 do
     local place = tonumber(found[i + 1])
     if place >= 0 then others = others + 1 end

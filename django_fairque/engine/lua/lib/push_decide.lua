@@ -193,11 +193,13 @@ function push_decide.read_items(at)
   local first, stride, known_forms = at + push.ITEMS, push.STRIDE, {}
   local first_form = first + size * stride
   for i = 1, kinds do known_forms[tostring(i)] = forms.read(ARGV[first_form + i - 1]) end
-  local some_exist, names = false, {}
+  local some_exist, names, user_names = false, {}, {}
   for i = 1, size do
     local item = read_item(i, first + (i - 1) * stride, known_forms)
     items[i], names[2 * i - 1], names[2 * i] = item, item.key, item.payload_key
+    user_names[i] = ARGV[item.at + 1]
   end
+  users.preload(user_names)
   -- These two keys are enough to check for a new task: if the slot had begun to move, a key that is not here would have
   -- ended the call already.
   for from = 1, #names, CHUNK do

@@ -1,6 +1,6 @@
 -- The end of a consistent step: what has changed of users, organizations and counters is written.
 --
--- include numbers options counters clock statistics writes records ring organizations users limits charges
+-- include numbers options calls counters clock statistics writes records ring organizations user_record users limits charges
 
 local saving = {}
 
@@ -45,18 +45,25 @@ local function has_values(user)
   return false
 end
 
+local saved = {} -- keys and texts of records in turns
+
 local function save_user(user)
   if user.is_damaged then return end
   if user.is_new and not has_values(user) then return end -- nothing was set before, so there is nothing to remove
   place_user(user)
-  records.add(user, 'version', 1)
-  local values, unset = records.changes(user)
-  redis.call('HSET', user.key, unpack(values))
-  if #unset > 0 then redis.call('HDEL', user.key, unpack(unset)) end
+  user.text = user_record.pack(user)
+  saved[#saved + 1], saved[#saved + 2] = user.key, user.text
   user.is_new = false
   counters.set('clock', counters.shard.clock) -- the counters are written too: other functions have kept what they were
-  records.forget_changes(user)
 end
+
+local function write_saved()
+  for first = 1, #saved, calls.CHUNK do redis.call('MSET', unpack(saved, first, math.min(first + calls.CHUNK - 1, #saved))) end
+  if saved[1] then saved = {} end
+end
+each_call(function()
+  if saved[1] then saved = {} end -- a call that failed has left something
+end)
 
 -- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit` follows in the
 -- same call, so only a call that failed leaves a record unwritten.
@@ -79,6 +86,7 @@ local function save_users()
   for _, user in ipairs(order) do
     if next(user.changed) then save_user(user) end
   end
+  write_saved()
   organizations.save()
   writes.flush()
 end

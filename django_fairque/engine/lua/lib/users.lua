@@ -1,12 +1,10 @@
 -- A user's record, its limits, and its ring: its organization's, or the shard's. Used by all commands that concern users.
 --
--- Every field of the record but those of `records.TEXTS` is a number, so hostile names never meet a parser.
---
--- include calls keys counters records ring organizations
+-- include calls keys counters records ring organizations user_record
 
 local users = {}
 
-local attempt, TEXTS = calls.attempt, records.TEXTS -- used often
+local CHUNK, attempt = calls.CHUNK, calls.attempt -- called often
 
 local by_name, order -- `order`: also `users.order`, the users of this call
 
@@ -20,14 +18,13 @@ local function is_idle(user)
 end
 users.is_idle = is_idle
 
--- To read and convert a record takes a fifth of the time in which a task is settled and the next one handed out, so a function keeps
--- the records of the last 100 to 200 users. (Thousands of them would slow down Lua's garbage collection for all.) A kept record
--- is valid if the counters are the ones that were kept with it, and the record on the server has the same `version`, which each
--- write of the record increments. So these are noticed before anything is written: a failover, a call of other functions that ended
--- between its writes, and a key that is gone or has another type.
+-- To convert a record takes a tenth of the time in which a task is settled and the next one handed out, so a function keeps the records of
+-- the last 100 to 200 users. (Thousands of them would slow down Lua's garbage collection for all.) A kept record is valid if the text
+-- on the server is the one that it was read from or written as.
 local KEPT = 100
 local kept, number_kept = {}, 0 -- by key
 local kept_before = {} -- the records that `kept` held when it was last full
+local texts -- by key: what `users.preload` has read
 
 each_call(function()
   for _, user in ipairs(order or {}) do
@@ -35,36 +32,9 @@ each_call(function()
       kept[user.key], kept_before[user.key] = nil, nil
     end
   end
-  by_name, order = {}, {}
+  by_name, order, texts = {}, {}, {}
   users.order = order
 end)
-
-local function read_record(name, key)
-  local user = { -- written out at its full size: a table that grows field by field is moved six times
-    name = name, entry = name, key = key, windows = {}, weight = 1, tag = -math.huge, -- never served: before everyone
-    ['ready:0'] = 0, ['ready:7'] = 0, ['ready:1'] = 0, ['ready:2'] = 0, ['ready:3'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0, ready = 0,
-    sched = 0, deferred = 0, limited = 0, parked = 0, parked_urgent = 0, bytes = 0, dead = 0, result_bytes = 0, started = 0, finished = 0, failed = 0, busy = 0, waited = 0,
-    run = 0, expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0,
-    ring_owner = false, was_ring_owner = false,
-    is_new = true, was_served = false, was_idle = false, is_other = false, was_tag = 0, changed = {}, version = 0, read_with = counters.shard,
-  }
-  local flat = attempt('HGETALL', key)
-  user.is_damaged = not flat -- never served, and not written
-  flat = flat or {}
-  for i = 1, #flat, 2 do
-    local field, value = flat[i], flat[i + 1]
-    if TEXTS[field] then
-      user[field] = value
-    else
-      value = tonumber(value)
-      if value and value > -1e24 and value < 1e24 then user[field] = value end -- as `number`, without a call for each field
-    end
-  end
-  if user.weight <= 0 then user.weight = 1 end
-  user.is_new = #flat == 0
-  user.ready = user['ready:1'] + user['ready:2'] + user['ready:3'] + user['ready:4'] + user['ready:5'] + user['ready:6']
-  return user
-end
 
 -- Remove what the call before has set, except the fields of the record.
 local function forget_call(user)
@@ -79,16 +49,47 @@ local function keep(key, user)
   kept[key] = user
 end
 
+-- Read the texts of the records of these users, with one command for all of them, and one more if some have none: `MGET` does not tell
+-- a key of another type from a missing one.
+function users.preload(names)
+  local wanted, is_wanted = {}, {}
+  for _, name in ipairs(names) do
+    local key = keys.user(name)
+    if not (by_name[name] or texts[key] ~= nil or is_wanted[key]) then wanted[#wanted + 1], is_wanted[key] = key, true end
+  end
+  if not wanted[2] then return end -- `users.load` reads one as well
+  local missing = {}
+  for first = 1, #wanted, CHUNK do
+    local found = redis.call('MGET', unpack(wanted, first, math.min(first + CHUNK - 1, #wanted)))
+    for i = 1, #found do
+      local key = wanted[first + i - 1]
+      if found[i] then texts[key] = found[i] else missing[#missing + 1] = key end
+    end
+  end
+  for first = 1, #missing, CHUNK do
+    local last = math.min(first + CHUNK - 1, #missing)
+    if redis.call('EXISTS', unpack(missing, first, last)) == 0 then
+      for i = first, last do texts[missing[i]] = false end
+    end
+  end
+end
+
 -- Return the record of a user, once in a call. Invariant: it is the server's record, and the ring owner is its organization or the shard.
 function users.load(name)
   local user = by_name[name]
   if user then return user end
   local key = keys.user(name)
+  local text = texts[key]
+  if text == nil then text = attempt('GET', key) end
   user = kept[key] or kept_before[key]
-  if user and user.read_with == counters.shard and tonumber(attempt('HGET', key, 'version')) == user.version then
+  if user and text == user.text then
     forget_call(user)
   else
-    user = read_record(name, key)
+    user = text ~= nil and user_record.read(name, key, text)
+    if not user then
+      user = user_record.read(name, key, false)
+      user.is_damaged = true -- a key of another type, or no record: never served, and not written
+    end
   end
   if not user.is_damaged then keep(key, user) end
   user.ring_owner = user.group and organizations.ring_owner(user.group) or counters.shard

@@ -1,0 +1,57 @@
+"""The stored form of a user's record (``lua/lib/user_record.lua``): one string with eight bytes for each number."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from django_fairque.engine.model.ids import split_names
+from django_fairque.engine.model.payload import unpack
+
+_FIRST_PART = split_names("""
+    tag ready:3 run expected start over credit counted came started finished busy waited mean since hour
+""")
+_GROUPS = (
+    split_names("""
+        ready:0 ready:1 ready:2 ready:4 ready:5 ready:6 ready:7 sched deferred limited parked parked_urgent bytes dead
+        result_bytes failed companions urgent_tag lane_turn weight cap rate gap burst backlog max_bytes sla paused held tat rated
+        last_gap debt resolve_turn plan_looked_up plan_deployed
+    """),
+    tuple(f"recent:{half}{bucket}" for half in range(2) for bucket in ("", *(f":{index}" for index in range(16)))),
+)
+_FIRST_SIZE = 8 * (len(_FIRST_PART) + len(_GROUPS))
+_NEVER_SERVED = float("-inf")
+_LIMIT = 1e24
+"""No number of a record reaches it: larger ones are damage."""
+
+
+def read_user_record(text: bytes | None) -> dict[bytes, bytes]:
+    """Return the fields of the record that have a value; none without a record. Raises `ValueError` for other bytes."""
+    if text is None:
+        return {}
+    try:
+        *values, first, second = struct.unpack_from(f"<{len(_FIRST_PART) + len(_GROUPS)}d", text)
+        names = [*_names_of(int(first), _GROUPS[0]), *_names_of(int(second), _GROUPS[1])]
+        others = struct.unpack_from(f"<{len(names)}d", text, _FIRST_SIZE)
+        texts = unpack(text[_FIRST_SIZE + 8 * len(names) :])
+    except (struct.error, ValueError, OverflowError):
+        raise ValueError(f"expected a user's record, got {text[:50]!r}") from None
+    if not (values[0] < _LIMIT and all(abs(value) < _LIMIT for value in (*values[1:], *others))):
+        raise ValueError(f"expected a user's record, got numbers that no time or count reaches: {text[:50]!r}")
+    record = {
+        name.encode(): _number_text(value)
+        for name, value in zip(_FIRST_PART, values, strict=True)
+        if value not in (0, _NEVER_SERVED)
+    }
+    record |= {name.encode(): _number_text(value) for name, value in zip(names, others, strict=True)}
+    return record | dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def _names_of(mask: int, group: Sequence[str]) -> Iterator[str]:
+    if not 0 <= mask < 1 << len(group):
+        raise ValueError("a field that this version does not know")
+    return (name for bit, name in enumerate(group) if mask >> bit & 1)
+
+
+def _number_text(value: float) -> bytes:
+    return (b"%d" % int(value)) if value.is_integer() else repr(value).encode()
