@@ -52,6 +52,11 @@ def the_last_of_several_moments(scene: Scene) -> Act:
     return lambda queue: queue.push(again, now=scene.now)
 
 
+def tasks_of_two_new_users(scene: Scene) -> Act:
+    made = [scene.task("one", "new"), scene.task("two", "newer")]
+    return lambda queue: queue.push_batch(made, now=scene.now)
+
+
 def critical_ones_that_come_back_one_by_one(scene: Scene) -> Act:
     for name in ("f", "g", "h"):
         scene.push(name, priority=6)

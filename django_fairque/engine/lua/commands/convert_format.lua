@@ -144,9 +144,10 @@ conversions[3].down = function()
     local text = attempt('GET', key)
     local user = text and user_record.read(name, key, text)
     if not user then return end
-    local values = user_record.list(user)
-    redis.call('DEL', key)
-    if values[1] then redis.call('HSET', key, unpack(values)) end
+    local hash = P .. 'converted' -- a call that fails before the last command has changed nothing of the user
+    redis.call('DEL', hash)
+    redis.call('HSET', hash, 'version', 0, unpack(user_record.list(user)))
+    redis.call('RENAME', hash, key)
   end)
 end
 

@@ -43,15 +43,9 @@ for i = 1, size do
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
     task.index, task.took, task.body = i, tonumber(ARGV[at + 3]), ARGV[at + 5]
-    if is_finish then
-      moves.touch_lease(task)
-      if task.limits then limits.touch(task) end
-    else
+    if not is_finish then
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
       task.most, task.last = tonumber(most), tonumber(last)
-      given_back = given_back or kind == 'release' or kind == 'crash'
-      if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
-      moves.touch(task)
     end
     ended[#ended + 1], user_names[#user_names + 1] = task, task.user
   else
@@ -60,8 +54,17 @@ for i = 1, size do
 end
 users.preload(user_names)
 for _, task in ipairs(ended) do
+  local kind = task.kind
   task.owner = users.load(task.user)
-  if not task.kind then bounds.note_result(task.owner, task.body) end
+  if kind then
+    given_back = given_back or kind == 'release' or kind == 'crash'
+    if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
+    moves.touch(task)
+  else
+    moves.touch_lease(task)
+    if task.limits then limits.touch(task) end
+    bounds.note_result(task.owner, task.body)
+  end
 end
 if #ended > 0 then statistics.touch_minute() end
 bounds.plan()
