@@ -93,14 +93,14 @@ def end_option(options: Mapping[str, Any]) -> datetime | timedelta | None:
 NO_LIMIT = "none"
 
 
-def parse_limit(text: str) -> int | None:
-    """Parse a limit: a whole number, or `NO_LIMIT`. Anything else raises `ValueError`."""
+def parse_limit(text: str, kind: Callable[[str], Any] = int, expected: str = "a limit is a whole number") -> Any:
+    """Parse a limit: a number of this kind, or `NO_LIMIT`. Anything else raises `ValueError`."""
     if text == NO_LIMIT:
         return None
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise ValueError(f"a limit is a whole number, or 'none' for no limit, got {short(text)}") from None
+        raise ValueError(f"{expected}, or 'none' for no limit, got {short(text)}") from None
 
 
 def open_what_is_closed() -> None:

@@ -33,7 +33,7 @@ def act(client: Client, organization: str, action: str, **fields: Any) -> Any:
 
 
 def form(**changes: str) -> dict[str, str]:
-    return {"weight": "1", "max_running": "", **changes}
+    return {"weight": "1", "max_running": "", "share": "", **changes}
 
 
 def join(queue: FairQueue, organization: str, *users: str) -> None:
@@ -150,6 +150,24 @@ def test_a_name_that_can_not_be_one_is_explained(admin_client: Client, queue: Fa
     text = shown(admin_client, organization="x" * 300)
     assert 'class="fq-error" role="alert"' in text
     assert "organization must be a non-empty string of at most 256 bytes, got 300 bytes" in text
+
+
+def test_an_organization_is_guaranteed_a_share(admin_client: Client, queue: FairQueue) -> None:
+    done = messages_of(act(admin_client, "acme", "settings", **form(share="0.2")))
+    assert "Organization acme has weight 1 and no limit. It is guaranteed 20 % of the worker time." in done
+    assert queue.organization("acme").stats().share == 0.2
+    assert LogEntry.objects.get().change_message.endswith("It is guaranteed 20 % of the worker time.")
+    assert lines(admin_client)[0].startswith("acme 0 0 0 0 1, at least 20 %")
+    assert 'value="0.2"' in shown(admin_client, organization="acme")
+    act(admin_client, "acme", "settings", **form())
+    assert queue.organization("acme").stats().share is None
+
+
+def test_a_share_that_makes_the_sum_too_large_changes_nothing(admin_client: Client, queue: FairQueue) -> None:
+    queue.organization("acme").set_share(0.2)
+    refused = act(admin_client, "bolt", "settings", **form(share="0.8", weight="3"))
+    assert_mistake(refused, "share", "may be 0.9 together, got 1: 'bolt' 0.8, 'acme' 0.2", "3", "0.8")
+    assert not queue.organization("bolt").stats().is_known
 
 
 def test_an_organization_is_paused_and_resumed(admin_client: Client, queue: FairQueue) -> None:

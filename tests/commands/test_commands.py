@@ -95,6 +95,28 @@ def test_a_user_who_does_not_exist_is_reported(queue: FairQueue, run: Run, actio
         assert queue.user("typo").is_known() or name == "resume"
 
 
+def test_an_organization_is_guaranteed_a_share(queue: FairQueue, run: Run) -> None:
+    assert run("fairque_organization", "share", "acme", "0.2").splitlines()[1].split() == [
+        "acme",
+        "0",
+        "0",
+        "0",
+        "1",
+        "20",
+        "%",
+        "-",
+    ]
+    with pytest.raises(
+        CommandError, match=r"a share is a number, as 0\.2 for a fifth, or 'none' for no limit, got 'half'"
+    ):
+        run("fairque_organization", "share", "acme", "half")
+    with pytest.raises(CommandError, match=r"'bolt' 0\.8, 'acme' 0\.2"):
+        run("fairque_organization", "share", "bolt", "0.8")
+    assert '"share": 0.2' in run("fairque_organization", "list", "--json")
+    run("fairque_organization", "share", "acme", "none")
+    assert queue.organization("acme").stats().share is None
+
+
 def test_organizations_are_listed_with_their_counts_and_limits(queue: FairQueue, run: Run, push: Push) -> None:
     push()
     shown = run("fairque_user", "organization", "acme", "a b\n").splitlines()
@@ -103,9 +125,9 @@ def test_organizations_are_listed_with_their_counts_and_limits(queue: FairQueue,
     run("fairque_organization", "limit", "a b\n", "3")
     run("fairque_organization", "pause", "quiet")
     assert run("fairque_organization", "list").splitlines() == [
-        "organization  members  with work  running  weight  at once",
-        "a b\\n               1          1        0     2.5        3",
-        "quiet               0          0        0       1        -  paused",
+        "organization  members  with work  running  weight  at least  at once",
+        "a b\\n               1          1        0     2.5         -        3",
+        "quiet               0          0        0       1         -        -  paused",
     ]
     assert "user 'acme': weight 1, organization 'a b\\n' of weight 2.5\n" in run("fairque_stats", "--user", "acme")
     run("fairque_organization", "limit", "a b\n", "1")

@@ -12,7 +12,7 @@ from django.core import serializers
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Value
 
-from django_fairque import TaskSerializationError, TaskValidationError, current_task, lane, task
+from django_fairque import Concurrency, TaskSerializationError, TaskValidationError, current_task, lane, task
 from django_fairque.conf import aclose_queues
 from django_fairque.events import Event, changed, on_create, on_delete, on_save, on_signal, on_update, suppress_events
 from django_fairque.tasks.errors import TaskUsageError
@@ -67,6 +67,20 @@ class TestLanes:
             importing.enqueue()
             captured.run()
         assert [task.lane for task in captured.of(work)] == ["bulk"]
+
+
+class TestLimits:
+    def test_the_task_of_an_event_waits_for_a_place_at_its_limits(self, queue: FairQueue) -> None:
+        @task(name="limited", limits=[Concurrency("order:{pk}", 1), Concurrency("all", 1)])
+        def limited(pk: int) -> None: ...
+
+        on_create(Order).enqueue(limited, "pk")
+        for _ in range(2):
+            Order.objects.create()
+        (lease,) = queue.pop_batch(10, "w")
+        assert queue.limit("all").stats().waiting == 1
+        queue.finish(lease)
+        assert len(queue.pop_batch(10, "w")) == 1
 
 
 class TestKinds:

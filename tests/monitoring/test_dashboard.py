@@ -108,7 +108,7 @@ def test_the_probes_and_alert_rules_of_the_page_name_only_exported_metrics(label
     assert probes["readinessProbe"]["httpGet"]["path"] == reverse("fairque:ready")
     assert scrape["scrape_configs"][0]["metrics_path"] == reverse("fairque:metrics")
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    assert len(expressions) == 6
+    assert len(expressions) == 7
     assert [wrong for expression in expressions for wrong in wrong_names(expression, labels)] == []
 
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.admin.pages.base import Action, AdminPage, InvalidForm
 from django_fairque.admin.pages.users import OrganizationForm, posted_pause
 from django_fairque.engine.model.errors import ShardsAwayError, TaskValidationError
+from django_fairque.monitoring import formatting
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.wait_explanations import with_details
 
@@ -67,11 +68,11 @@ class OrganizationsPage(AdminPage):
 
     @Action("change_user")
     def settings(self) -> str:
-        """Set both values even if they are unchanged: a shard that was down may have missed either."""
+        """Set all values even if they are unchanged: a shard that was down may have missed one."""
         organization, form = self.queue.organization(self.subject), OrganizationForm(self.request.POST)
         if not form.is_valid():
             raise InvalidForm(form)
-        weight, limit = form.cleaned_data["weight"], form.cleaned_data["max_running"]
+        weight, limit, share = (form.cleaned_data[name] for name in ("weight", "max_running", "share"))
         if limit is None:
             done = _("Organization %(organization)s has weight %(weight)s and no limit.")
         else:
@@ -80,9 +81,18 @@ class OrganizationsPage(AdminPage):
                 "Organization %(organization)s has weight %(weight)s and runs at most %(limit)s tasks at once.",
                 limit,
             )
-        facts = {"organization": self.subject, "weight": f"{weight:g}", "limit": limit and number(limit)}
-        steps = (lambda: organization.set_weight(weight), lambda: organization.set_max_running(limit))
-        return self._do(done % facts, *steps)
+        done %= {"organization": self.subject, "weight": f"{weight:g}", "limit": limit and number(limit)}
+        if share is not None:
+            done += " " + _("It is guaranteed %(share)s of the worker time.") % {"share": formatting.share(share)}
+        steps = (
+            lambda: organization.set_share(share),  # first: the engine may refuse it
+            lambda: organization.set_weight(weight),
+            lambda: organization.set_max_running(limit),
+        )
+        try:
+            return self._do(done, *steps)
+        except TaskValidationError as error:
+            raise InvalidForm(form, "share", error) from None
 
     def _do(self, done: str, *steps: Callable[[], None]) -> str:
         """Take all steps even if some shards are down."""

@@ -36,7 +36,7 @@ from django_fairque.engine.model.errors import ConfigurationError, RedisConnecti
 from django_fairque.engine.model.ids import MAX_ID_BYTES, check_id
 from django_fairque.engine.model.limits import parse_rate
 from django_fairque.engine.model.pauses import Pause
-from django_fairque.engine.model.plans import MAX_LIMIT_VALUES
+from django_fairque.engine.model.plans import MAX_LIMIT_VALUES, MAX_SHARE, MIN_SHARE
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
@@ -87,6 +87,13 @@ class SettingsForm(forms.Form):
 
 class OrganizationForm(SettingsForm):
     weight = _weight(gettext_lazy("2 is twice the share of a user of weight 1, for all members together"))
+    share = forms.FloatField(
+        label=gettext_lazy("Guaranteed share"),
+        required=False,
+        min_value=MIN_SHARE,
+        max_value=MAX_SHARE,
+        help_text=gettext_lazy("part of the worker time while it has tasks: 0.2 is a fifth; empty for none"),
+    )
     max_running = _limit(
         "max_running",
         gettext_lazy("Running at once"),

@@ -21,7 +21,7 @@ from django_fairque.engine.model.limits import decode_limits, limit_id_of
 from django_fairque.engine.model.pauses import has_pause_end
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.engine.scripting.commands import LIMIT_PREFIX, ORGANIZATION_PREFIX, Commands
+from django_fairque.engine.scripting.commands import LIMIT_PREFIX, NEVER_MICROSECONDS, ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def violations(snapshot: Snapshot) -> Iterator[Violation]:
     yield from _organizations(snapshot, sums, len((startable - in_ring) & snapshot.users.keys()))
     yield from _newcomers(snapshot, served, sums)
     yield from _weights(snapshot, waiting, startable, sums)
+    yield from _check_guaranteed_shares(snapshot, sums)
     yield from check_limits(snapshot)
     for check in (_check_held_users, _counters, _dependencies, _runs, _results, _owners):
         yield from check(snapshot)
@@ -343,7 +344,8 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]], behind:
         key, repair = f"group:{organization}", ("standing", organization, "")
         real = {name: has[name] for name in ("members", "ready", "run", *RUNNING_TASK_SUMS)}
         yield from _wrong_counts(snapshot, "organization counts", "group", organization, record, real)
-        has_settings = b"cap" in record or b"paused" in record or number(record.get(b"weight"), 1.0) != 1
+        has_settings = not record.keys().isdisjoint({b"cap", b"paused", b"share"})
+        has_settings = has_settings or number(record.get(b"weight"), 1.0) != 1
         if record and not has["members"] and not has_settings:
             detail = "has neither members nor settings"
             yield snapshot.violation("organizations", key, detail, "group", organization, "members:0")
@@ -357,6 +359,25 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]], behind:
             detail = "its record and the registry of organizations disagree"
             yield snapshot.violation("organizations", key, detail, *repair)
     yield from _wrong_stats(snapshot, {"groups": len(snapshot.organizations), "behind": behind}, "sum", "must be")
+
+
+def _check_guaranteed_shares(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
+    """Check that the registry has each organization with a guaranteed share, and that those are owed time that have tasks."""
+    known, waiting = snapshot.registry("guaranteed"), 0
+    for organization in snapshot.organizations.keys() | known.keys():
+        record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())
+        ready = has["ready"] + int(number(record.get(b"ready:7")) + number(record.get(b"ready:0")))
+        is_owed, has_share = b"owed_from" in record, b"share" in record
+        waiting += is_owed
+        is_placed = known.get(organization, NEVER_MICROSECONDS) < NEVER_MICROSECONDS
+        if (
+            has_share != (organization in known)
+            or is_owed != (has_share and _is_served(record, ready, has["run"]))
+            or is_owed != is_placed
+        ):
+            detail = "its guaranteed share and the registry of these disagree, or whether it has tasks that can start"
+            yield snapshot.violation("shares", f"group:{organization}", detail, "standing", organization, "")
+    yield from _wrong_stats(snapshot, {"guaranteed": waiting}, "sum", "must be")
 
 
 def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:

@@ -42,7 +42,7 @@ USER_SETTING_FIELDS = split_names(
 PLAN_FIELDS = split_names("weight cap rate gap burst backlog max_bytes sla")
 """Fields that the plan of a user sets, unless the user's record has them as explicit."""
 USERS_PER_SCAN = 500
-ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "paused", "pause_note")
+ORGANIZATION_SETTING_FIELDS = ("weight", "cap", "share", "paused", "pause_note")
 """Fields of an organization's record that are settings."""
 UNFINISHED_STATES = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 

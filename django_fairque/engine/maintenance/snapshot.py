@@ -150,6 +150,7 @@ _OWNERLESS = split_names("""
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
     ring urgent bulk throttled due users groups grouped resolving limited:urgent limited:normal limited:bulk limits parked
+    guaranteed
 """)
 _TYPES = {
     **dict.fromkeys(("stats", "task", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"),

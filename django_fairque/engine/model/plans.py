@@ -22,6 +22,22 @@ def check_weight(weight: object) -> str:
     return repr(float(weight))
 
 
+MIN_SHARE, MAX_SHARE = 0.01, 0.9
+"""The least share of one organization, and the largest sum of the guaranteed shares of a shard (``MOST`` in
+lua/lib/guarantees.lua)."""
+
+
+def check_share(share: object) -> str:
+    if share is None:
+        return ""
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not MIN_SHARE <= share <= MAX_SHARE:
+        raise TaskValidationError(
+            f"share must be a number from {MIN_SHARE:g} to {MAX_SHARE:g}, as 0.2 for a fifth of the worker time, or None for no "
+            f"guarantee, got {short(share)}"
+        )
+    return repr(float(share))
+
+
 def check_limit_value(what: str, value: object) -> object:
     """Return ``value`` if the limit ``what`` may have it; None stands for no limit."""
     top = MAX_LIMIT_VALUES[what]

@@ -28,7 +28,7 @@ from django_fairque.engine.model.ids import Users, check_id
 from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
-from django_fairque.engine.model.plans import check_limit_value, check_weight, rate_fields
+from django_fairque.engine.model.plans import check_limit_value, check_share, check_weight, rate_fields
 from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
@@ -1294,6 +1294,15 @@ class AsyncOrganizationQueue:
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
         await self._change({"cap": check_limit_value("max_running", number)}, now)
+
+    async def set_share(self, share: float | None, *, now: float | None = None) -> None:
+        """Guarantee the organization a part of the worker time of each shard while it has tasks that can start.
+
+        ``share`` is from 0.01 to 0.9; None to guarantee nothing. The share is a minimum: an organization whose weight gives
+        it more gets more, and other users get the time that it does not use. The shares of all organizations may be 0.9
+        together. Raises `TaskValidationError` if the sum would be larger.
+        """
+        await self._change({"share": check_share(share)}, now)
 
     async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the members' tasks. Pushes go on, and running tasks end.

@@ -146,7 +146,7 @@ def _define(library: str, text: str) -> str:
 BASE_KEYS = split_names("""
     stats ring urgent bulk wake wake:urgent wake:normal users throttled state:scheduled state:queued state:started state:finished
     state:failed state:canceled state:deferred resolving alerts outbox mirrors groups grouped due
-    limited:urgent limited:normal limited:bulk limits parked
+    limited:urgent limited:normal limited:bulk limits parked guaranteed
 """)
 """Keys that ``base`` in a script's ``KEYS`` line stands for. Scripts take the prefix from the first one."""
 

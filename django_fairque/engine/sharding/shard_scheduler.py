@@ -204,6 +204,8 @@ class ShardScheduler:
         self._was_urgent = False
         """Whether the last request preferred shards with urgent tasks."""
         self._choices = 0
+        self._last_choices: dict[int, int] = {}
+        """By shard the number of the last request for which it was chosen."""
 
     def turn(self, index: int) -> tuple[int, float]:
         """Return the first of the orders in which a user of shard ``index`` can be served, and the turn in it."""
@@ -220,22 +222,24 @@ class ShardScheduler:
 
     def next(self, among: Iterable[int]) -> int:
         """Return the number of the shard whose turn it is, ``among`` these; of equals first one that had nothing,
-        where a newcomer may be.
+        where a newcomer may be, and then the one that was chosen longest ago: shards without users in the ring are equal.
         """
-        return min(among, key=lambda index: (self.position(index), self.has(index)))
+        found = min(among, key=lambda index: (self.position(index), self.has(index), self._last_choices.get(index, 0)))
+        self._last_choices[found] = self._choices
+        return found
 
     def choose_lanes(self, urgent: set[int], normal: set[int], bulk: set[int]) -> list[int]:
         """Return the shards that may be next, given those with users who can be served in each lane.
 
-        Shards with urgent tasks come first, but at most every second time, so that they leave the others half of the
-        requests. Shards that have bulk tasks alone wait for all others, apart from every twentieth time.
+        Shards with urgent tasks come first, but at most every second time, so that they leave shards with normal tasks half
+        of the requests. Shards that have bulk tasks alone wait for all others, apart from every twentieth time.
         """
         self._choices += 1
-        rest = normal | urgent
-        self._was_urgent = bool(urgent) and rest > urgent and not self._was_urgent
-        if self._was_urgent:
-            return sorted(urgent)
-        return sorted(rest | bulk if self._choices % BULK_TURN == 0 else rest or bulk)
+        bulk_alone = bulk - normal - urgent
+        if bulk_alone and self._choices % BULK_TURN == 0:
+            return sorted(bulk_alone)
+        self._was_urgent = bool(urgent and normal) and not self._was_urgent
+        return sorted(urgent if self._was_urgent else normal or urgent or bulk)
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
         """Return the others of the shards ``among`` which serve the same list as shard ``index``."""

@@ -52,7 +52,7 @@ SCORE_EPOCH_SECONDS = 1_735_689_600
 """2025-01-01, from which scores count (``EPOCH`` in lua/lib/clock.lua)."""
 
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
-_ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted")
+_ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted", "share")
 _BULK = class_of("bulk", 0)
 _CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number != Priority.CRITICAL)
 
@@ -152,19 +152,21 @@ class Fairness:
         """Return the part of all worker time in the last hour, from 0 to 1, that ``busy_seconds`` seconds of it are."""
         return min(1.0, busy_seconds / self.busy_seconds) if self.busy_seconds else 0.0
 
-    def share_if_busy(self, weight: float, counted: float, organization: tuple[float, float, float] | None) -> float:
+    def share_if_busy(
+        self, weight: float, counted: float, organization: tuple[float, float, float, float] | None
+    ) -> float:
         """Return a user's share, from 0 to 1, if everyone were busy.
 
         ``weight`` is its weight, and ``counted`` what is in ``weights`` of it: its weight while it is active, else 0.
-        ``organization`` has the weight of its organization, what is in ``weights`` of that, and the sum of the weights
-        of its active members; None if the user belongs to none.
+        ``organization`` has the weight of its organization, what is in ``weights`` of that, the sum of the weights of its
+        active members, and its guaranteed share; None if the user belongs to none.
         """
         # Records are read a moment after the sums, so the difference may be too small.
         if organization is None:
             return weight / max(weight, self.weights - counted + weight)
-        outside, outside_counted, members = organization
+        outside, outside_counted, members, guaranteed = organization
         part = weight / max(weight, members - counted + weight)
-        return part * outside / max(outside, self.weights - outside_counted + outside)
+        return part * max(guaranteed, outside / max(outside, self.weights - outside_counted + outside))
 
 
 @dataclass(frozen=True)
@@ -372,6 +374,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
             number(organization.get(b"weight")) or 1.0,
             number(organization.get(b"counted")) / MILLIONTHS,
             number(organization.get(b"active")) / MILLIONTHS,
+            number(organization.get(b"share")),
         ),
     )
     busy = busy_last_hour(record, now_us(shard.now))

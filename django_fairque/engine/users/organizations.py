@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.pages import PartialList, ResultPage, check_limit, cursor_error
 from django_fairque.engine.model.durations import number
+from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.lanes import LANES, class_of
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
-from django_fairque.engine.model.plans import check_limit_value, check_weight
+from django_fairque.engine.model.plans import MAX_SHARE, check_limit_value, check_share, check_weight
 from django_fairque.engine.scripting.operations import Operation, read_each
 from django_fairque.engine.users.users import users_with
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 class OrganizationStats:
     """An organization's figures, over the shards of its members.
 
-    ``organization`` is its name. ``weight``, ``max_running`` (None for no limit) and ``paused`` are its settings.
+    ``organization`` is its name. ``weight``, ``max_running`` (None for no limit), ``paused`` and ``share`` (of the worker
+    time that is guaranteed, from 0 to 1, or None) are its settings.
     ``members`` belong to it, at least ``members_ready`` of them could start something now, whatever holds for the
     organization: the largest number of members with tasks of one lane, which is all of them unless they use several lanes.
     ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold
@@ -45,6 +47,7 @@ class OrganizationStats:
     """Shards that can't be reached now: their data is in none of the figures."""
     pause: Pause | None = None
     """The note and the end of its pause; None unless it is paused."""
+    share: float | None = None
 
     @property
     def is_full(self) -> bool:
@@ -54,7 +57,7 @@ class OrganizationStats:
     @property
     def is_known(self) -> bool:
         """Whether it has members or settings; else nothing is kept of it."""
-        return bool(self.members or self.paused or self.max_running) or self.weight != 1
+        return bool(self.members or self.paused or self.max_running or self.share) or self.weight != 1
 
 
 class OrganizationQueue:
@@ -84,6 +87,15 @@ class OrganizationQueue:
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
         self._change({"cap": check_limit_value("max_running", number)}, now)
+
+    def set_share(self, share: float | None, *, now: float | None = None) -> None:
+        """Guarantee the organization a part of the worker time of each shard while it has tasks that can start.
+
+        ``share`` is from 0.01 to 0.9; None to guarantee nothing. The share is a minimum: an organization whose weight gives
+        it more gets more, and other users get the time that it does not use. The shares of all organizations may be 0.9
+        together. Raises `TaskValidationError` if the sum would be larger.
+        """
+        self._change({"share": check_share(share)}, now)
 
     def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the members' tasks. Pushes go on, and running tasks end.
@@ -115,8 +127,20 @@ def change(shards: Shards, organization: str, fields: Mapping[str, object], now:
     """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be."""
     pairs = [value for pair in fields.items() for value in pair]
     for shard in shards:
-        yield shard.call("organization", [organization, len(fields), *pairs], now)
+        others = yield shard.call("organization", [organization, len(fields), *pairs], now)
+        if isinstance(others, list):
+            raise TaskValidationError(_refuse_share(organization, float(str(fields["share"])), others))
     shards.check_present(f"organization {organization!r} was changed without some")
+
+
+def _refuse_share(organization: str, share: float, others: Sequence[bytes]) -> str:
+    held = {name.decode(): float(part) for name, part in zip(others[::2], others[1::2], strict=True)}
+    largest = sorted(held, key=lambda name: -held[name])[:5]
+    names = ", ".join(f"{name!r} {held[name]:g}" for name in largest) + (", …" if len(held) > len(largest) else "")
+    return (
+        f"the shares of all organizations of a shard may be {MAX_SHARE:g} together, got {share + sum(held.values()):g}: "
+        f"{organization!r} {share:g}, {names}. Choose a smaller share, or lower or remove another one with set_share()"
+    )
 
 
 def stats(shards: Shards, names: Sequence[str]) -> Operation[PartialList[OrganizationStats]]:
@@ -177,4 +201,5 @@ def combine_records(
         started=total(b"started"),
         missing_shards=missing,
         pause=decode_pause(settings),
+        share=number(settings.get(b"share")) or None,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.management.base import Parser, QueueCommand, add_pause_options, pages, parse_limit, pause_options
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.formatting import number, share
 from django_fairque.monitoring.report import pause_suffix
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class Command(QueueCommand):
     help = (
-        "List the organizations of a queue's users, pause or resume one, set its weight and limit. For members see fairque_user "
-        "organization, and fairque_user list --organization."
+        "List the organizations of a queue's users, pause or resume one, set its weight, share and limit. For members see "
+        "fairque_user organization, and fairque_user list --organization."
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -31,6 +31,8 @@ class Command(QueueCommand):
         add_action("resume", "start them again", **named)
         weight = add_action("weight", "set the share: 2 is twice that of a user of weight 1", **named)
         weight.add_argument("weight", type=float, help="0.001 to 1000")
+        part = add_action("share", "guarantee a part of the worker time while it has tasks", **named)
+        part.add_argument("share", metavar="SHARE", help="0.01 to 0.9, as 0.2 for a fifth; 'none' for no guarantee")
         limit = add_action("limit", "set how many tasks of all members may run at once, on each shard", **named)
         limit.add_argument("running", metavar="N", help="tasks at once; 'none' for no limit")
 
@@ -44,6 +46,8 @@ class Command(QueueCommand):
         action, organization = self.options["action"], self.queue.organization(self.options["organization"])
         if action == "weight":
             organization.set_weight(self.options["weight"])
+        elif action == "share":
+            organization.set_share(parse_limit(self.options["share"], float, "a share is a number, as 0.2 for a fifth"))
         elif action == "limit":
             organization.set_max_running(parse_limit(self.options["running"]))
         elif action == "pause":
@@ -52,7 +56,7 @@ class Command(QueueCommand):
             organization.resume()
         return ORGANIZATION_LIST.table([organization.stats()])
 
-    _pause = _resume = _weight = _limit = _change
+    _pause = _resume = _weight = _share = _limit = _change
 
 
 ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
@@ -63,6 +67,7 @@ ORGANIZATION_LIST: Listing[OrganizationStats] = Listing(
         Column("with work", lambda row: number(row.members_ready), is_number=True),
         Column("running", lambda row: number(row.running), lambda row: row.running, is_number=True),
         Column("weight", lambda row: f"{row.weight:g}", lambda row: row.weight, is_number=True),
+        Column("at least", lambda row: share(row.share) if row.share else "-", is_number=True),
         Column("at once", lambda row: number(row.max_running) if row.max_running else "-", is_number=True),
         Column("", lambda row: f"paused{pause_suffix(row.pause)}" if row.paused else ""),
     ],

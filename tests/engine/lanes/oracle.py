@@ -1,6 +1,7 @@
-"""The order in which tasks start, in plain Python: one shard that charges by tasks, with lanes, weights and organizations.
+"""The order in which tasks start, in plain Python, charged by tasks, with lanes, weights and organizations.
 
-``FairOrder`` computes with the same numbers as the engine, so that both start the same tasks, one by one.
+``FairOrder`` computes one shard with the same numbers as the engine, so that both start the same tasks, one by one.
+``ShardTurns`` has the turns of a worker between several shards.
 """
 
 from __future__ import annotations
@@ -274,3 +275,26 @@ class FairOrder:
             if waits["urgent"] and not entry.waited["urgent"]:
                 entry.urgent_tag = max(entry.urgent_tag, ring.virtual_time)
             entry.waited = waits
+
+
+class ShardTurns:
+    """The shards that may serve a worker's next request. Each request names the shards with a startable task by lane."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.turns_of_urgent = 0
+        """The requests in a row that preferred shards with urgent tasks: 0 or 1."""
+
+    def next_shards(self, waiting: dict[Lane, set[int]]) -> set[int]:
+        """Every twentieth request is for shards with bulk tasks alone. Of the others, shards with urgent tasks and shards with
+        normal tasks get every second one, while there are both.
+        """
+        self.requests += 1
+        urgent, normal, bulk = (waiting[lane] for lane in LANES)
+        if self.requests % 20 == 0 and bulk > bulk & (urgent | normal):
+            return bulk - (urgent | normal)
+        if not (urgent and normal):
+            self.turns_of_urgent = 0
+            return urgent or normal or bulk
+        self.turns_of_urgent = 1 - self.turns_of_urgent
+        return urgent if self.turns_of_urgent else normal

@@ -1,4 +1,4 @@
-"""No start exceeds a limit, and no worker is idle while a task could start, in random worlds."""
+"""No start exceeds a limit, and no worker is idle while a task could start, in random worlds with plans and lanes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.limits import TaskLimit, limit_id_of
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
 from .oracle import Person, Places, Work
+
+PLANS = {"": None, "small weight=0.5 cap=1": 1, "large weight=4 cap=3": 3, "open weight=2": None}
+"""The texts of plans, and the number of tasks that a user of each may run at once."""
 
 
 class World:
@@ -26,9 +30,12 @@ class World:
         redis.flushall()
         self.redis = redis
         self.random = random.Random(seed)
-        self.queue = FairQueue(
-            redis, config=QueueConfig(fair_by=self.random.choice(["tasks", "time"]), lease_seconds=1e6)
-        )
+        config = QueueConfig(fair_by=self.random.choice(["tasks", "time"]), lease_seconds=1e6)
+        self.queue = FairQueue(redis, config=config)
+        self.plan_of: dict[str, str] = {}
+        self.has_plans = self.random.random() < 0.5
+        self.find_plans()
+        self.has_explicit_cap: set[str] = set()
         self.places = Places()
         self.leases: dict[str, Lease] = {}
         self.now = NOW
@@ -55,15 +62,36 @@ class World:
         organizations = [*self.places.organizations, None, None]
         person = Person(self.random.choice([None, None, 1, 2]), organization=self.random.choice(organizations))
         self.places.users[name] = person
+        if person.cap is not None:
+            self.has_explicit_cap.add(name)
         user = self.queue.user(name)
         user.set_max_running(person.cap, now=NOW)
         user.set_weight(self.random.choice([0.5, 1, 4]), now=NOW)
         if person.organization:
             user.set_organization(person.organization, now=NOW)
 
+    def find_plans(self) -> None:
+        """Let the queue look up the plans again, which it keeps for a minute."""
+        if self.has_plans:
+            self.queue.config.set_plans(Plans({}, lambda: "v1", lambda user: self.plan_of.get(user, "")))
+
+    def change_plan(self) -> None:
+        """The plan takes effect with the next push of the user."""
+        self.plan_of[self.random.choice(list(self.places.users))] = self.random.choice(list(PLANS))
+        self.now += 1
+        self.find_plans()
+
+    def set_cap(self) -> None:
+        """Set a limit of a user, which no plan changes any more."""
+        name, cap = self.random.choice(list(self.places.users)), self.random.choice([1, 2])
+        self.queue.user(name).set_max_running(cap, now=self.now)
+        self.places.users[name].cap = cap
+        self.has_explicit_cap.add(name)
+
     def step(self) -> None:
         actions = [self.push, self.push, self.serve, self.serve, self.serve, self.end, self.end, self.give_back]
-        self.random.choice([*actions, self.cancel, self.pause, self.close, self.pass_time])()
+        changes = [self.change_plan, self.set_cap] if self.has_plans else []
+        self.random.choice([*actions, *changes, self.cancel, self.pause, self.close, self.pass_time])()
 
     def push(self) -> None:
         user, lane = self.random.choice(list(self.places.users)), self.random.choice(self.lanes)
@@ -77,6 +105,8 @@ class World:
             expires_at = self.now + expires if expires else float("inf")
             self.places.queued[made.task_id] = Work(user, lane, tuple(limits), expires_at)
         self.queue.push_batch(tasks, now=self.now)
+        if self.has_plans and user not in self.has_explicit_cap:
+            self.places.users[user].cap = PLANS[self.plan_of.get(user, "")]
 
     def serve(self) -> None:
         number = self.random.choice([1, 1, 4, 50])

@@ -126,6 +126,14 @@ class TestShares:
         shares = {user.user_id: user.share_if_busy for user in fairness.examined}
         assert shares == pytest.approx({"ann": 0.2, "bob": 0.2, "carol": 0.6})
 
+    def test_members_share_the_guaranteed_part_of_their_organization(self, queue: FairQueue) -> None:
+        for user in ("ann", "bob"):
+            queue.user(user).set_organization("acme", now=NOW)
+        queue.push_batch([task(user) for user in ("ann", "bob", *(f"u{number}" for number in range(9)))], now=NOW)
+        for share, expected in ((None, 0.05), (0.4, 0.2), (0.01, 0.05)):
+            queue.organization("acme").set_share(share, now=NOW)
+            assert by_user(queue)["ann"].share_if_busy == pytest.approx(expected)
+
     def test_a_user_with_only_a_running_task_is_active_until_the_task_ends(self, queue: FairQueue) -> None:
         push(queue, "a")
         lease = pop(queue)

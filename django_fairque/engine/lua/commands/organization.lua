@@ -4,16 +4,20 @@
 -- KEYS    base
 -- ARGV    options, organization, n, then n × (field, value or '' to remove it)
 --         fields: weight (> 0), cap (running at once, of all members together), paused (1,
---         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note
--- REPLY   1
--- COST    8 commands, 9 when a pause has an end
--- include clock records ring organizations rate saving
+--         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note,
+--         share (0.01 to 0.9)
+-- REPLY   1; if the shares of the shard would be too large together, the names and shares of the others, and nothing has changed
+-- COST    8 commands, 9 when a pause has an end, 3 more and one for each other share when it sets one
+-- include clock records ring organizations rate saving guarantees
 local organization = organizations.load(ARGV[FIRST_ARG])
 local paused = organization.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]
   if field == 'weight' then
     ring.change_weight(organization, tonumber(value) or 1)
+  elseif field == 'share' then
+    local others = guarantees.set_share(organization, tonumber(value))
+    if others then return others end
   elseif field == 'pause_note' then
     records.set(organization, field, value ~= '' and value or nil)
   else

@@ -279,12 +279,15 @@ function fix.standing(organization_name)
   local organization = organizations.load(organization_name)
   if organization.is_new then
     redis.call('ZREM', K.groups, organization_name)
+    redis.call('ZREM', K.guaranteed, organization_name)
     writes.zrem(K.throttled, organization.entry)
     return remove_from_lanes(organization.entry)
   end
   redis.call('ZADD', K.groups, 0, organization_name)
   rate.note_pause(organization)
   repair_ring(organization)
+  if not organization.share then redis.call('ZREM', K.guaranteed, organization_name) end
+  records.set(organization, 'share', organization.share) -- to be placed
   return 1
 end
 

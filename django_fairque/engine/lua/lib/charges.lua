@@ -1,6 +1,6 @@
 -- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
 --
--- include options counters clock records ring recent_usage rate queues lanes limits
+-- include options counters clock records ring recent_usage rate queues lanes limits guarantees
 
 local charges = {}
 
@@ -17,6 +17,7 @@ function charges.add(user, place, organization_place, is_companion, lane, organi
   if user.group then organization_part, part = part, ring.advance(user.ring_owner, cost, organization_place, is_companion, ring_lane or organization_lane) end
   counters.set('running', counters.shard.running + 1)
   if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, 1, cost) end
+  guarantees.charge(user.ring_owner, cost)
   if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
     records.set(user, 'tat', math.max(user.tat or 0, clock.now) + user.gap)
     rate.hold_if_out_of_tokens(user)
@@ -33,6 +34,7 @@ function charges.add_tasks(user, tasks, cost)
   end
   counters.set('running', counters.shard.running + tasks)
   if lanes.are_used() then lanes.account('normal', tasks, tasks * cost) end
+  guarantees.charge(user.ring_owner, tasks * cost)
 end
 
 -- Replace the expected cost of a task that has ended, or was given back, by the actual one. Invariant: a task that was given back costs
@@ -87,6 +89,7 @@ local function apply_sums(user, which)
   user[which] = nil
   ring.correct(user, sums, user.group and sums.organization_lead or sums.lead, is_given_back)
   if user.group then ring.correct(user.ring_owner, sums, sums.lead, is_given_back) end
+  guarantees.charge(user.ring_owner, sums.used - sums.cost)
   if sums.busy ~= 0 then
     add(user, 'busy', sums.busy)
     recent_usage.note_work(user, sums.busy)

@@ -4,7 +4,7 @@
 -- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record
 -- is a number, except the note about a pause. In the shard's ring its entry begins with a byte with which no user's id begins.
 --
--- include numbers calls keys counters slot writes records ring
+-- include numbers calls keys counters slot writes records ring guarantees
 
 local organizations = {}
 
@@ -25,7 +25,7 @@ function organizations.load(name)
   organization = {
     name = name, entry = organizations.PREFIX .. name, key = P .. 'group:' .. name, ring = keys.members(name), ring_owner = counters.shard,
     ['ready:0'] = 0, ['ready:7'] = 0, weight = 1, tag = -math.huge, vtime = 0, arrival = 0, started = 0, members = 0, ready = 0, run = 0,
-    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0, active = 0, lead = 0, others = 0, parked = 0, parked_urgent = 0,
+    expected = 0, start = 0, over = 0, credit = 0, companions = 0, counted = 0, came = 0, active = 0, lead = 0, others = 0, parked = 0, parked_urgent = 0, owed = 0,
     changed = {},
   }
   local flat = calls.attempt('HGETALL', organization.key)
@@ -41,7 +41,8 @@ function organizations.load(name)
 end
 
 local function is_needed(organization)
-  return organization.members > 0 or organization.ready > 0 or organization.run > 0 or organization.parked > 0 or organization.weight ~= 1 or organization.cap or organization.paused
+  return organization.members > 0 or organization.ready > 0 or organization.run > 0 or organization.parked > 0 or organization.weight ~= 1
+    or organization.cap or organization.paused or organization.share
 end
 
 local function save_organization(organization)
@@ -50,6 +51,7 @@ local function save_organization(organization)
   if served ~= organization.was_served then counters.count('behind', served and -1 or 1) end
   ring.take_place(organization)
   ring.note_parked(organization)
+  if organization.share or organization.changed.share then guarantees.take_place(organization) end
   local values, unset = records.changes(organization)
   if is_needed(organization) then
     if organization.is_new then

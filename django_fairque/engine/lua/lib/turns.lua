@@ -1,6 +1,6 @@
 -- The turns of users, in the order of the ring or of a list: whose turn it is, its tasks, and their charges.
 --
--- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit limits limit_turns heap lines next_task
+-- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit limits limit_turns guarantees heap lines next_task
 
 local turns = {}
 
@@ -150,7 +150,7 @@ local function take_companions(list, user, task, priority, place, shard_place, o
   local size, lane = list.batch_sizes[task.raw.name], queues.lane_of(priority)
   if not size or size < 2 then return end
   local search, last = { name = task.raw.name, limits = task.limits, priority = priority, place = 1, left = 2 * size }, #taken + size - 1
-  while #taken < last and can_start(user, lane) and (user.ring_owner == counters.shard or can_start(user.ring_owner, organization_lane)) do
+  while #taken < last and can_start(user, lane) and (user.ring_owner == counters.shard or can_start(user.ring_owner, organization_lane == 'guaranteed' and lane or organization_lane)) do
     local another = next_task.take_companion(user, search)
     if not another then return end
     hand_out(list, user, another, place, shard_place, true, organization_lane)
@@ -183,11 +183,16 @@ local function take_short(list, user, task, limit)
   charges.add_tasks(user, tasks, cost)
 end
 
+local function load_organization(list, name)
+  local organization = organizations.load(name)
+  if not organization.lines then organization.lines, organization.step = {}, math.min(list.limit or 1, 4) end
+  return organization
+end
+
 -- Load the user or organization with this entry in a lane of the shard; nil if it can't be served there.
 local function load_entry(list, entry, lane)
-  local organization = string.byte(entry) == string.byte(organizations.PREFIX) and organizations.load(string.sub(entry, 2))
-  if organization and not organization.lines then organization.lines, organization.step = {}, math.min(list.limit or 1, 4) end
-  local one = organization or users.load(entry)
+  local is_organization = string.byte(entry) == string.byte(organizations.PREFIX)
+  local one = is_organization and load_organization(list, string.sub(entry, 2)) or users.load(entry)
   if can_start(one, lane) then return one end
   if not one[WAS[lane]] then writes.zrem(ring.lane_key(counters.shard, lane), entry) end
   return nil
@@ -229,6 +234,18 @@ local function find_first(list, lane, is_bounded)
   return one and { lane = lane, one = one, group = group, place = place }
 end
 
+-- The organization that goes before the ring because of its guaranteed share, and the lane of its turn; nil if none is due.
+local function find_guaranteed(list)
+  for _, name in ipairs(guarantees.list_due()) do
+    local organization = load_organization(list, name)
+    local is_due = not organization.has_no_turn and guarantees.is_due(organization)
+    for _, lane in ipairs(is_due and { 'normal', 'urgent', 'bulk' } or {}) do
+      if is_open(lane) and can_start(organization, lane) then return { lane = lane, one = organization, is_guaranteed = true } end
+    end
+  end
+  return nil
+end
+
 -- The first one of the lane that is next in the shard.
 local function next_lane(list)
   local shard, urgent, normal, bulk = counters.shard, nil, nil, nil
@@ -237,10 +254,10 @@ local function next_lane(list)
   if shard['depth:7'] > 0 then urgent = find_first(list, 'urgent', is_bounded) end
   if not list.is_in_turn and (urgent or normal) then return urgent or normal end
   if shard['depth:0'] > 0 and is_open('bulk') then bulk = find_first(list, 'bulk', is_bounded) end
-  if bulk and (not normal and not urgent or lanes.is_due('bulk', bulk.one)) then return bulk end
+  if bulk and (normal or urgent) and lanes.is_due('bulk', bulk.one) then return bulk end
   local is_urgent = urgent and (lanes.may_lead(urgent.one) or not (normal or bulk))
   if is_urgent and not (normal and lanes.is_due('normal', normal.one)) then return urgent end
-  return normal or bulk
+  return list.is_in_turn and guarantees.are_used() and find_guaranteed(list) or normal or bulk
 end
 
 -- The lane of the next turn inside an organization whose urgent turn it is.
@@ -314,6 +331,25 @@ local function take_limit_turn(list, turn)
   end
 end
 
+-- Take one turn of an organization that is due because of its guaranteed share. The turn moves no virtual time but that of the members.
+local function take_guaranteed_turn(list, organization, lane)
+  local user, place = next_member(organization, lane, true)
+  organization.has_no_turn = not user
+  if not user then return end
+  local before, organization_lane = organization.tag, lane == 'normal' and 'guaranteed' or lane
+  local task, priority = next_task.take(user, lane)
+  if task then
+    count_turns(lane, 1)
+    hand_out(list, user, task, place, before, nil, organization_lane)
+    take_companions(list, user, task, priority, place, before, organization_lane)
+    guarantees.limit_tag(organization, before)
+  else
+    records.set(user, 'tag', user.tag) -- to be saved
+  end
+  return_to_line(organization.lines[lane], user, place, user.name, lane)
+  ring.count_others(organization, counters.shard, can_be_served(organization) and organization.came == 0)
+end
+
 -- Whether anyone of a list can be served.
 function turns.is_anyone_left(list)
   if not (lanes.are_used() or limits.are_waiting()) then return lines.next(list.normal, counters.shard) ~= nil end
@@ -328,7 +364,7 @@ end
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
     local first, group, place = nil, nil, nil
-    if lanes.are_used() or left_below_urgent or limits.are_waiting() then
+    if lanes.are_used() or left_below_urgent or limits.are_waiting() or list.is_in_turn and guarantees.are_used() then
       first = next_lane(list)
       if not first then break end
       group, place = first.group, first.place
@@ -338,6 +374,8 @@ function turns.take(list, limit)
     end
     if first and first.turn then
       take_limit_turn(list, first.turn)
+    elseif first and first.is_guaranteed then
+      take_guaranteed_turn(list, first.one, first.lane)
     else
       local lane = first and first.lane or 'normal'
       if lane == 'normal' and place > list.until_then then

@@ -1,0 +1,102 @@
+-- The shares that are guaranteed to organizations: each gets at least its share of the worker time while it has tasks that can start.
+--
+-- While such an organization waits, it is owed `share × cost` more when a task of others is charged, and `(1 − share) × cost` less when a
+-- member's task is, in any lane, in turns of the ring too. The organization goes next, before the ring, if it is owed the expected cost of a
+-- task and has less than its share of the running tasks. So its share is a minimum, and others use the unused part.
+--
+-- `guarantee_clock` is the cost that was charged on the shard while any of these organizations waited, so a start changes one number for
+-- all: an organization is owed `owed + share × (guarantee_clock − owed_from)`. Without `owed_from` an organization does not wait.
+-- `K.guaranteed` has all organizations with a share, by the value of this clock at which each is due.
+--
+-- include counters clock writes records ring
+
+local guarantees = {}
+
+local MOST = 0.9 -- the sum of the shares on a shard
+local set = records.set
+
+-- Whether an organization with a guaranteed share waits.
+function guarantees.are_used() return counters.shard.guaranteed > 0 end
+
+-- The most that an organization is owed, or has had too much: as of a lane (lib/lanes.lua).
+local function most_owed(cost) return math.max(ring.AHEAD, 2 * math.abs(cost)) end
+
+local function owed(organization)
+  return organization.owed + (organization.owed_from and organization.share * (counters.shard.guarantee_clock - organization.owed_from) or 0)
+end
+
+-- Charge this cost of a task (negative: less than was expected) of a user with this ring owner. Invariant: a bound forgives no larger
+-- debt of an earlier, longer task.
+function guarantees.charge(ring_owner, cost)
+  local share, most = ring_owner.share, most_owed(cost)
+  local before = share and math.min(owed(ring_owner), most)
+  if guarantees.are_used() then counters.set('guarantee_clock', counters.shard.guarantee_clock + cost) end
+  if not share then return end
+  set(ring_owner, 'owed', math.min(most, math.max(before - (1 - share) * cost, math.min(before, -most))))
+  if ring_owner.owed_from then set(ring_owner, 'owed_from', counters.shard.guarantee_clock) end
+end
+
+-- Whether the organization goes before the ring.
+function guarantees.is_due(organization)
+  local cost = ring.expected_cost(organization)
+  return owed(organization) >= cost and organization.run < organization.share * (counters.shard.running + 1)
+end
+
+local due -- names of organizations that wait, and when they are due, in order; nil until they are read in this call
+each_call(function() due = nil end)
+
+-- Return the names of the organizations that may be due: those that are due first come first.
+function guarantees.list_due()
+  due = due or redis.call('ZRANGEBYSCORE', K.guaranteed, '-inf', '(' .. clock.NEVER, 'WITHSCORES')
+  local names = {}
+  for i = 1, #due, 2 do
+    if tonumber(due[i + 1]) > counters.shard.guarantee_clock then break end
+    names[#names + 1] = due[i]
+  end
+  return names
+end
+
+-- The turns of a guaranteed share are charged to the tag, up to `ring.AHEAD` beyond the virtual time. Otherwise the organization would
+-- have no turn in the ring for as long as it has had more than others. `before`: the tag before the turn. Invariant: a correction of the
+-- running tasks puts nobody behind the virtual time of now.
+function guarantees.limit_tag(organization, before)
+  local ahead = organization.ring_owner.vtime + math.max(ring.AHEAD, ring.pending(organization) / organization.weight)
+  if organization.tag > math.max(before, ahead) then set(organization, 'tag', math.max(before, ahead)) end
+end
+
+-- Set or (nil) remove a share. Return the names and shares of the others if the sum would be too large; then nothing has changed.
+function guarantees.set_share(organization, share)
+  local sum, others = share or 0, {}
+  for _, name in ipairs(share and redis.call('ZRANGE', K.guaranteed, 0, -1) or {}) do
+    local other = name ~= organization.name and redis.call('HGET', P .. 'group:' .. name, 'share')
+    if other then
+      sum = sum + tonumber(other)
+      others[#others + 1], others[#others + 2] = name, other
+    end
+  end
+  if sum > MOST + 1e-9 then return others end
+  if organization.share then set(organization, 'owed', owed(organization)) end
+  if organization.owed_from then set(organization, 'owed_from', counters.shard.guarantee_clock) end
+  set(organization, 'share', share)
+  return nil
+end
+
+-- Write the place of an organization after a change. Invariant: `guaranteed` of the shard counts those that wait.
+function guarantees.take_place(organization)
+  local share, waits = organization.share, organization.share and ring.can_start_any(organization)
+  if waits and not organization.owed_from then
+    set(organization, 'owed_from', counters.shard.guarantee_clock)
+    counters.count('guaranteed', 1)
+  elseif organization.owed_from and not waits then
+    if share then set(organization, 'owed', math.min(owed(organization), most_owed(ring.expected_cost(organization)))) end
+    set(organization, 'owed_from', nil)
+    counters.count('guaranteed', -1)
+  end
+  if share then
+    local at = waits and organization.owed_from + (ring.expected_cost(organization) - organization.owed) / share or clock.NEVER
+    writes.zadd(K.guaranteed, at, organization.name)
+  elseif organization.changed.share then
+    set(organization, 'owed', nil)
+    writes.zrem(K.guaranteed, organization.name)
+  end
+end
