@@ -13,7 +13,9 @@ from django.utils import timezone
 from django_fairque.admin.pages import base as purging
 from django_fairque.admin.pages.users import USERS_PER_PAGE
 from django_fairque.engine.model.errors import TaskValidationError
+from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.queue_stats import wait_bucket_middle
 from tests.admin.page_reader import allow, assert_mistake, led_to, log_in, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue, Settings
 from tests.leases import pop
@@ -368,7 +370,7 @@ def test_tasks_that_ended_today_are_counted_and_the_latest_are_listed(admin_clie
     queue.cancel(canceled.task_id, now=now + 6)
     push(queue, "bob", 1)
     text = shown(admin_client, user="ann")
-    assert "finished today 2 dead letters today 1 canceled today 1" in words_of(text)
+    assert "finished today 2 failed attempts today 1 dead letters today 1 SLA kept today 100 %" in words_of(text)
     assert "&lt;b&gt;late&lt;/b&gt;" in text
     latest = [(task.name, task.state, took) for task, _url, took in admin_client.get(url(user="ann")).context["latest"]]
     assert latest[0] == ("<b>late</b>", "canceled", None)
@@ -376,7 +378,39 @@ def test_tasks_that_ended_today_are_counted_and_the_latest_are_listed(admin_clie
         *[("failed", pytest.approx(2))] * 2,
         *[("finished", pytest.approx(2))] * 3,
     ]
-    assert "Counted among" not in text
+
+
+def test_a_user_s_figures_of_today_do_not_depend_on_the_load_of_others(admin_client: Client, queue: FairQueue) -> None:
+    """1,000 tasks of others ended after this user's: its latest tasks are not found any more, its figures are."""
+    now = max(time.time(), timezone.localtime().replace(hour=0, minute=0, second=1).timestamp())
+    counted = {"ann": 0, "loud": 0}
+    for user, count in (("ann", 7), ("loud", 350), ("loud", 350), ("loud", 350)):
+        queue.push_batch([Task.create(user, 3, n) for n in range(count)], now=now)
+        leases = queue.pop_batch(count, "w", now=now)
+        queue.settle([Outcome.finish(lease, took=0.01) for lease in leases], 0, worker="w", now=now)
+        counted[user] += len(leases)
+    assert counted == {"ann": 7, "loud": 1050}
+    answer = admin_client.get(url(user="ann"))
+    text = words_of(answer.content.decode())
+    assert "finished today 7 failed attempts today 0" in text
+    assert "is of this user" in text
+    assert answer.context["charts"][0].lines["Finished"][-1] == 7
+    assert "finished today 1,050" in words_of(shown(admin_client, user="loud"))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Pacific/Auckland", "America/New_York"])
+def test_today_begins_at_midnight_of_the_viewer(
+    admin_client: Client, queue: FairQueue, settings: Settings, zone: str
+) -> None:
+    settings.TIME_ZONE = zone
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    first_hour = -(-midnight // 3600) * 3600
+    for at in (first_hour - 1, first_hour, first_hour + 1):
+        queue.push(Task.create("ann", 3, None), now=at)
+        queue.finish(pop(queue, "w", now=at), now=at)
+    text = words_of(shown(admin_client, user="ann"))
+    begin = "00:30" if zone == "Asia/Kolkata" else "00:00"
+    assert f"Today, since {begin} finished today 2 " in text
 
 
 def test_the_tasks_started_in_the_last_hour_are_counted(admin_client: Client, queue: FairQueue) -> None:
@@ -417,30 +451,31 @@ def test_ended_tasks_need_the_permission_to_see_tasks(client: Client, queue: Fai
     assert len(client.get(url(user="ann")).context["latest"]) == 1
 
 
-def test_waits_and_ready_tasks_are_charted(admin_client: Client, queue: FairQueue) -> None:
-    begin = time.time() // 1800 * 1800
-    queue.push_batch([Task.create("ann", 3, None), Task.create("ann", 3, None)], now=begin - 1800)
-    queue.sweep(now=begin - 1700)
-    waits, ready = admin_client.get(url(user="ann")).context["charts"]
-    assert (waits.lines["Longest wait"][-2:], ready.lines["Ready"][-2:]) == ([100, None], [2, None])
+def test_the_ended_tasks_and_the_waits_of_a_user_are_charted_by_hour(admin_client: Client, queue: FairQueue) -> None:
+    begin = time.time() // 3600 * 3600
+    for at, waited in ((begin - 7000, 0), (begin - 3500, 1), (begin - 3400, 1)):
+        queue.push(Task.create("ann", 3, None), now=at)
+        queue.finish(pop(queue, "w", now=at + waited), now=at + waited)
+    ended, waits = admin_client.get(url(user="ann")).context["charts"]
+    assert (ended.lines["Finished"][-4:], len(ended.lines["Finished"])) == ([0, 1, 2, 0], 24)
+    assert waits.lines["Wait p95"][-4:] == [None, wait_bucket_middle(0), wait_bucket_middle(5), None]
     text = shown(admin_client, user="ann")
     assert f"{begin:.0f}], &quot;zone&quot;" in text
-    assert "Longest wait in each half hour" in text
     assert "charts.js" in text
-    assert "Gaps: the user was not among" in text
+    assert "Gaps: no attempt ended in these hours." in text
 
 
 def test_deployments_are_marked_in_the_charts_of_a_user(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     queue.push(Task.create("ann", 3, None), now=now - 3600)
     queue.heartbeat("w", {"code_version": "abc1234"}, now=now - 3500)
-    queue.sweep(now=now - 3500)
+    queue.finish(pop(queue, "w", now=now - 3500), now=now - 3500)
     assert shown(admin_client, user="ann").count("<bdi>deployment abc1234, ") == 1
 
 
-def test_a_user_that_did_not_wait_has_no_chart(admin_client: Client, queue: FairQueue) -> None:
+def test_a_user_without_ended_tasks_has_no_chart(admin_client: Client, queue: FairQueue) -> None:
     text = shown(admin_client, user="bob")
-    assert "No chart: once a minute" in text
+    assert "No task of this user has ended in this time." in text
     assert "charts.js" not in text
 
 

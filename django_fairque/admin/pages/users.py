@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +40,7 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users import fairness as user_fairness
+from django_fairque.engine.users.history import add_up_periods
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
     UserQueue,
@@ -50,7 +50,6 @@ from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
 from django_fairque.monitoring.translations import word
 from django_fairque.monitoring.wait_explanations import with_details
-from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
     from django.http import QueryDict
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.users.fairness import Fairness, UserFairness
+    from django_fairque.engine.users.history import UserHistory
     from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
@@ -514,19 +514,33 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
     return found
 
 
-def _draw_history(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> dict[str, Any]:
-    """Return the charts of a user's last day; none if it was never among the users with the longest waits."""
-    user = next((user for user in history.users if user.user_id == user_id), None)
-    if user is None:
-        return {}
-    gaps = _("Gaps: the user was not among those with the longest waits, or no data was recorded.")
-    waits = {_("Longest wait"): [seconds or None for seconds in user.waits]}
-    ready = {_("Ready"): [count or None for count in user.ready]}
+CHARTED_HOURS = 24
+
+
+def _describe_history(history: UserHistory, deployments: Sequence[Deployment]) -> dict[str, Any]:
+    """Return the sums since midnight, in the time zone of the request, and the charts of the last day."""
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    # Hours begin at whole hours of UTC: in a zone that is half an hour from that, the day begins half an hour late.
+    today = add_up_periods([period for period in history.hours if period.begin >= midnight] or history.hours[-1:])
+    attempts = today.sla_kept + today.sla_missed
+    facts = {"today": today, "kept": share(today.sla_kept / attempts) if attempts else "–"}
+    hours = history.hours[-CHARTED_HOURS:]
+    if not any(hour.wait.count or hour.dead for hour in hours):
+        return facts
+    counted = {
+        _("Finished"): [hour.finished for hour in hours],
+        _("Failed attempts"): [hour.failed for hour in hours],
+        _("SLA missed"): [hour.sla_missed for hour in hours],
+    }
+    waits = {
+        _("Wait p95"): [hour.wait.p95 if hour.wait.count else None for hour in hours],
+        _("Wait p50"): [hour.wait.p50 if hour.wait.count else None for hour in hours],
+    }
     charts = [
-        LineChart(_("Longest wait in each half hour"), waits, duration, gaps),
-        LineChart(_("Most tasks ready in each half hour"), ready, number, gaps),
+        LineChart(_("Ended in each hour"), counted, number),
+        LineChart(_("Waits in each hour"), waits, duration, _("Gaps: no attempt ended in these hours.")),
     ]
-    return draw_charts(charts, history.begins, deployments)
+    return {**facts, **draw_charts(charts, [hour.begin for hour in hours], deployments)}
 
 
 class UsersPage(AdminPage):
@@ -666,18 +680,15 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
-            **_draw_history(wait_history(self.queue), queue_figures.deployments, user_id),
+            **_describe_history(self.queue.user(user_id).history(days=1), queue_figures.deployments),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }
 
     def _latest(self, user_id: str) -> dict[str, Any]:
-        """Read the user's latest ended tasks, and count the ones that ended today."""
+        """Read the user's latest ended tasks."""
         ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
-        midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        today = Counter(task.state for task in ended.tasks if task.ended_at >= midnight)
         return {
-            "today": {state: today[state] for state in ("finished", "failed", "canceled")},
             "latest": [
                 (task, self.link("task", quote(task.task_id)), task.started_at and task.ended_at - task.started_at)
                 for task in (ended.tasks[:LATEST_ROWS] if self.may("view_task") else ())

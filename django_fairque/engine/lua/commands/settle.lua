@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -42,6 +42,7 @@ for i = 1, size do
   if task and task.state == 'started' and task.token_text == token_text then
     seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
     task.owner, task.index, task.took, task.body = users.load(task.user), i, tonumber(ARGV[at + 3]), ARGV[at + 5]
+    user_periods.touch(task.owner)
     if is_finish then
       moves.touch_lease(task)
       if task.limits then limits.touch(task) end
@@ -183,7 +184,11 @@ end
 
 local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
-for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
+for _, task in ipairs(ended) do
+  local kind, code = task.kind, task.kind and handlers[task.kind](task) or finish(task)
+  if kind ~= 'release' then user_periods.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed') end
+  codes[task.index] = code
+end
 if finished > 0 then
   counters.count('finished', finished)
   statistics.tally('finished', finished)

@@ -1,6 +1,6 @@
 -- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
 --
--- include options counters clock records ring recent_usage rate queues lanes limits
+-- include options counters clock records ring recent_usage user_periods rate queues lanes limits
 
 local charges = {}
 
@@ -98,4 +98,5 @@ end
 function charges.apply(user)
   apply_sums(user, 'ended')
   apply_sums(user, 'given_back')
+  user_periods.apply(user)
 end
