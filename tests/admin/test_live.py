@@ -12,7 +12,7 @@ from django_fairque.engine.inspection.worker_activity import encode_activity
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from tests.admin.page_reader import page_url, read
+from tests.admin.page_reader import page_url, read, words_of
 from tests.fixture_types import Client, FairQueue
 from tests.leases import pop
 
@@ -88,14 +88,15 @@ def test_waiting_users_are_shown_with_the_reason(admin_client: Client, queue: Fa
     assert next(iter(found)) == "noisy"
     noisy, hostile = found["noisy"], found[HOSTILE]
     assert (noisy.fairness.ready, noisy.css_class, hostile.css_class) == (2, "fq-user-1", "")
-    assert noisy.share_if_busy == "33.3 %", "0.5 of 1.5: the paused user is not active"
+    assert noisy.fairness.weight == 0.5
+    assert "noisy 60 s 100 % 0.5 " in words_of(admin_client.get(URL).content.decode())
     assert HOSTILE not in admin_client.get(URL).content.decode()
 
 
 def test_a_user_of_the_chart_who_is_forgotten_stays(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["gone"] * 60)
     (gone,) = users(admin_client).values()
-    assert (gone.user_id, gone.seconds, gone.waits, gone.share_if_busy) == ("gone", 60, "", "")
+    assert (gone.user_id, gone.seconds, gone.waits) == ("gone", 60, "")
 
 
 def test_slots_that_are_not_drawn_are_counted(admin_client: Client, queue: FairQueue) -> None:

@@ -73,8 +73,8 @@ def test_members_share_what_is_fair_for_their_organization(admin_client: Client,
     queue.organization("ann").set_weight(4)
     for name in ("ann", "bob", "carol"):
         push(queue, name, 1)
-    found = rows(admin_client)
-    assert [found[name].fair for name in ("ann", "bob", "carol")] == pytest.approx([0.2, 0.2, 0.6])
+    found = {user.user_id: user for user in queue.fairness().examined}
+    assert [found[name].share_if_busy for name in ("ann", "bob", "carol")] == pytest.approx([0.2, 0.2, 0.6])
     assert "organization ann" in shown(admin_client)
 
 
@@ -92,22 +92,40 @@ def test_a_member_is_shown_how_its_organization_holds_it_back(admin_client: Clie
         assert f'organization {flag}</bdi></a> <span class="fq-flag">{flag}</span>' in shown(admin_client, user=user)
 
 
-def test_received_shares_stand_next_to_fair_ones(admin_client: Client, queue: FairQueue) -> None:
+def test_received_shares_stand_next_to_weights(admin_client: Client, queue: FairQueue) -> None:
     work(queue, "ann", waited=2, took=3)
     work(queue, "bob", waited=1, took=1)
     queue.user("ann").set_weight(4)
     for name in ("ann", "bob"):
         push(queue, name, 1)
     found = rows(admin_client)
-    assert (found["ann"].received, found["ann"].fair) == (0.75, 0.8)
-    assert (found["bob"].received, found["bob"].fair) == (0.25, 0.2)
+    assert (found["ann"].received, found["bob"].received) == (0.75, 0.25)
     assert [f"{found[name].wait.p50:.2g}" for name in ("ann", "bob")] == ["1.4", "1.4"]
     text = shown(admin_client)
-    assert 'aria-label="75 %, share if everyone were busy 80 %"' in text
-    assert [found[name].verdict for name in ("ann", "bob")] == [
-        "has its share",
-        "more than its share: others left it",
-    ]
+    assert 'aria-label="75 %"' in text
+    assert '<td class="fq-number">4</td>' in text
+    assert "everyone" not in text
+
+
+def test_a_user_whose_task_has_run_for_ten_minutes_has_received_that_time(
+    admin_client: Client, queue: FairQueue
+) -> None:
+    """The queue is not said to be unfair to it, also if more of its tasks are ready."""
+    work(queue, "bob", waited=0, took=200)
+    push(queue, "ann", 1)
+    at = engine_time(queue)
+    queue.pop("w", ["ann"], lease=3600, now=at)
+    queue.heartbeat("w", {}, ttl=3600, now=at + 600)
+    ann = rows(admin_client)["ann"]
+    assert (ann.received, ann.stats.last_hour.busy_seconds) == (
+        pytest.approx(0.75, rel=0.01),
+        pytest.approx(600, rel=0.01),
+    )
+    assert ann.verdict == "all its ready tasks run"
+    assert "share received, last hour 75 % weight 1" in words_of(shown(admin_client, user="ann"))
+    push(queue, "ann", 3)
+    queue.heartbeat("w", {}, ttl=3600, now=at + 1200)
+    assert rows(admin_client)["ann"].verdict == "waits for its turn"
 
 
 def test_a_noisy_user_is_named_with_the_waits_of_the_others(admin_client: Client, queue: FairQueue) -> None:
@@ -184,8 +202,8 @@ def test_only_the_last_hour_counts_for_the_shares(admin_client: Client, queue: F
     queue.push(Task.create("bob", 3, None), now=2e9 + 7200)
     work(queue, "bob", waited=0, took=5)
     found = rows(admin_client)
-    assert (found["ann"].received, found["ann"].fair, found["ann"].wait) == (0, None, None)
-    assert (found["bob"].received, found["bob"].fair) == (1, 1)
+    assert (found["ann"].received, found["ann"].wait) == (0, None)
+    assert found["bob"].received == 1
     assert (found["ann"].verdict, found["ann"].stats.last_hour.busy_seconds) == ("had no tasks", 0)
 
 
@@ -215,8 +233,8 @@ def test_each_verdict_about_a_user_is_given(admin_client: Client, queue: FairQue
     queue.user("paused").pause()
     queue.user("new").set_weight(0.001)
     assert {user: row.verdict for user, row in rows(admin_client).items()} == {
-        "rich": "more than its share: others left it",
-        "even": "has its share",
+        "rich": "waits for its turn",
+        "even": "waits for its turn",
         "poor": "waits for its turn",
         "capped": "waits for its own running tasks",
         "paused": "paused",
@@ -224,8 +242,8 @@ def test_each_verdict_about_a_user_is_given(admin_client: Client, queue: FairQue
     }
     queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 15)
     found = rows(admin_client)
-    assert found["poor"].verdict == "less than its share", "its share of the workers does not explain its wait"
-    assert found["even"].verdict == "has its share"
+    assert found["poor"].verdict == "waits longer than expected", "its share of the workers does not explain its wait"
+    assert found["even"].verdict == "waits for its turn"
     summary = admin_client.get(url()).context["summary"]
     assert summary == "1 user waits longer than expected because workers are busy."
 
@@ -239,7 +257,7 @@ def test_a_user_without_ready_tasks_is_not_accused(admin_client: Client, queue: 
     queue.heartbeat("w", {}, ttl=3600, now=engine_time(queue) + 600)
     found = rows(admin_client)
     for row in (found["hour"], found["tomorrow"]):
-        assert (row.stats.waiting, row.fair, row.is_noisy) == (0, None, False)
+        assert (row.stats.waiting, row.is_noisy) == (0, False)
         assert row.verdict == "received all it needed"
     assert admin_client.get(url()).context["remarks"] == []
 
@@ -250,7 +268,7 @@ def test_shares_are_of_all_users_and_not_of_the_page(admin_client: Client, queue
     queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(USERS_PER_PAGE + 150)])
     ((row, _), *others) = admin_client.get(url()).context["table"]
     assert len(others) == USERS_PER_PAGE - 1
-    assert (row.received, row.fair) == (pytest.approx(0.5, rel=0.01), pytest.approx(1 / (USERS_PER_PAGE + 150)))
+    assert row.received == pytest.approx(0.5, rel=0.01)
 
 
 def test_the_page_begins_with_the_users_that_wait_too_long(admin_client: Client, queue: FairQueue) -> None:
@@ -264,11 +282,11 @@ def test_the_page_begins_with_the_users_that_wait_too_long(admin_client: Client,
         push(queue, user, 1)
     now = engine_time(queue)
     queue.heartbeat("w", {}, ttl=7200, now=now)
-    noisy = "noisy has 83 % of the work time and"
-    assert summary() == f"No user waits longer than expected; {noisy} holds nobody back."
+    assert summary() == "No user waits longer than expected; noisy has 83 % of the work time and holds nobody back."
     pop(queue, "w", ["noisy"], lease=7200)
     queue.heartbeat("w", {}, ttl=7200, now=now + 600)
     waiting = "4 users wait longer than expected because workers are busy"
+    noisy = "noisy has 97.6 % of the work time and"  # its task has run for ten minutes
     assert summary() == f"{waiting}; {noisy} holds nobody back."
     assert len(queue.pop_batch(2, "w", ["noisy"], lease=7200)) == 2
     assert summary() == f"{waiting}; {noisy} runs 3 of 3 tasks, more than its share."
@@ -489,13 +507,13 @@ def test_shares_and_waits_of_the_user_and_of_others(admin_client: Client, queue:
     push(queue, "carol", 2)
     pop(queue, "w", ["bob"])
     text = preview(admin_client, "2")
-    assert "Share if everyone were busy: 33.3 % now, 50 % with this weight." in text
+    assert "If all users that are active now stay busy, its share is 33.3 % now, 50 % with this weight." in text
     # Before a task has ended, 0.1 seconds are expected: 0.1 / (1/3 of one task) and 0.1 / (1/2 of one).
     assert "Expected wait for its turn: about 300 ms now, about 200 ms with this weight." in text
     assert "The shares of all others become 25 % smaller, and their expected waits 33.3 % longer." in text
     queue.user("ann").set_weight(2)
     text = preview(admin_client, "0.5")
-    assert "Share if everyone were busy: 50 % now, 20 % with this weight." in text
+    assert "If all users that are active now stay busy, its share is 50 % now, 20 % with this weight." in text
     assert "The shares of all others become 60 % larger, and their expected waits 37.5 % shorter." in text
     queue.user("ann").set_weight(0.5)
     found = {user.user_id: user.share_if_busy for user in queue.fairness().examined}

@@ -96,12 +96,6 @@ class LiveUser:
     """None if the user has no tasks and no settings any more."""
 
     @property
-    def share_if_busy(self) -> str:
-        """The user's share if all users were busy; empty unless it has tasks."""
-        fair = self.fairness
-        return share(fair.share_if_busy) if fair is not None and (fair.ready or fair.running) else ""
-
-    @property
     def waits(self) -> str:
         """The reason why the user's ready tasks have not started; empty if none is ready."""
         fair = self.fairness

@@ -161,8 +161,6 @@ EXPLICIT_TEXTS = {
 }
 """The settings of a user that a plan may have, and the plan, by their names in `UserStats.explicit`."""
 
-BEHIND, AHEAD = 0.9, 1.1
-"""A user has received its share if its part of the work is between these multiples of the share."""
 PROMPT = 1.0
 """Seconds of waiting (p95) up to which a user is not considered delayed."""
 NOISY_USERS_NAMED = 3
@@ -198,12 +196,11 @@ def wait_text(held_by: str | None, *, only_bulk: bool = False) -> str:
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table. ``received`` is its part of the worker time of all users, ``fair`` its share if all users were
-    busy, both as fractions of 1. ``fair`` is None for a user without ready or running tasks."""
+    """One user of the table. ``received`` is its part, from 0 to 1, of the worker time of all users in the last hour,
+    with the time of running tasks until now."""
 
     stats: UserStats
     received: float
-    fair: float | None
     is_noisy: bool
     is_late: bool
 
@@ -263,21 +260,25 @@ class UserRow:
 
     @property
     def verdict(self) -> str:
-        """The reason why the user waits, or a comparison of its two shares."""
-        stats, fair = self.stats, self.fair or 0.0
+        """The reason why the user waits, in words."""
+        stats = self.stats
         if stats.paused or stats.organization_paused:
             return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
         if not stats.sizes.ready:
-            idle = _("received all it needed") if _has_demand(stats) else _("had no tasks")
+            running = _("all its ready tasks run")
+            idle = (
+                running
+                if stats.sizes.running
+                else _("received all it needed")
+                if _has_demand(stats)
+                else _("had no tasks")
+            )
             return _("its tasks wait at limits by key") if stats.sizes.limited else idle
         if stats.held_by:
             return wait_text(stats.held_by)
-        if self.received > AHEAD * fair:
-            return _("more than its share: others left it")
-        if self.received >= BEHIND * fair:
-            return _("has its share")
-        only_bulk = stats.sizes.by_priority.get("BULK", 0) == stats.sizes.ready
-        return _("less than its share") if self.is_late else wait_text(None, only_bulk=only_bulk)
+        if self.is_late and not stats.sizes.running:
+            return _("waits longer than expected")
+        return wait_text(None, only_bulk=stats.sizes.by_priority.get("BULK", 0) == stats.sizes.ready)
 
 
 def count_unstarted(stats: UserStats) -> int:
@@ -287,16 +288,17 @@ def count_unstarted(stats: UserStats) -> int:
 
 def rows(users: Sequence[UserStats], fairness: Fairness) -> list[UserRow]:
     """One row for each of these users, in their order."""
-    known = {user.user_id: user for user in fairness.examined}
     late = {user.user_id for user in fairness.late_users}
     noisy = set(fairness.noisy_users)
-    table = []
-    for stats in users:
-        has_tasks = stats.sizes.ready or stats.sizes.running
-        fair = known[stats.user_id].share_if_busy if has_tasks and stats.user_id in known else None
-        received = fairness.share_received(stats.last_hour.busy_seconds)
-        table.append(UserRow(stats, received, fair, stats.user_id in noisy, stats.user_id in late))
-    return table
+    return [
+        UserRow(
+            stats,
+            fairness.share_received(stats.last_hour.busy_seconds),
+            is_noisy=stats.user_id in noisy,
+            is_late=stats.user_id in late,
+        )
+        for stats in users
+    ]
 
 
 def _has_demand(stats: UserStats) -> bool:
@@ -493,7 +495,10 @@ def preview_weight(user: UserFairness, weight_before: float, weight: float) -> W
 def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:
     """Return sentences about the effects of another weight."""
     shares = {"before": share(preview.share_before), "after": share(preview.share_after)}
-    found = [_("Share if everyone were busy: %(before)s now, %(after)s with this weight.") % shares]
+    found = [
+        _("If all users that are active now stay busy, its share is %(before)s now, %(after)s with this weight.")
+        % shares
+    ]
     if preview.wait_before is not None and preview.wait_after is not None:
         waits = {"before": approximate(preview.wait_before), "after": approximate(preview.wait_after)}
         found.append(_("Expected wait for its turn: about %(before)s now, about %(after)s with this weight.") % waits)

@@ -46,7 +46,7 @@ from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
-from django_fairque.engine.users.history import KEPT_DAYS, KEPT_HOURS, UserHistory, history
+from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -1262,7 +1262,7 @@ class AsyncUserQueue:
         """
         return await self._run(sync_users.ended_tasks(self._commands, self.user_id, examined))
 
-    async def history(self, hours: int = KEPT_HOURS, days: int = KEPT_DAYS, *, now: float | None = None) -> UserHistory:
+    async def history(self, hours: int = USER_HOURS, days: int = USER_DAYS, *, now: float | None = None) -> UserHistory:
         """Return the user's figures by hour and by day, also after the user was forgotten.
 
         ``hours`` is the number of hours by the clock, up to 48 (the default), and ``days`` the number of days in UTC, up to

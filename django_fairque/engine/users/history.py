@@ -20,8 +20,8 @@ from django_fairque.engine.statistics.queue_stats import (
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
-KEPT_HOURS = 48
-KEPT_DAYS = 35
+USER_HOURS = 48
+USER_DAYS = 35
 _COUNTERS = ("finished", "failed", "dead", "sla_kept", "sla_missed")
 _Counts = tuple[int, ...]
 """The numbers of `_COUNTERS`, then waits by bucket."""
@@ -70,8 +70,8 @@ def add_up_periods(periods: Iterable[UserPeriod]) -> UserPeriod:
 
 def history(commands: Commands, user_id: str, hours: int, days: int, now: float | None) -> Operation[UserHistory]:
     """Read the last hours (1 to 48) and days (1 to 35) of a user, in one round trip."""
-    check_integer(hours, "hours", 1, KEPT_HOURS)
-    check_integer(days, "days", 1, KEPT_DAYS)
+    check_integer(hours, "hours", 1, USER_HOURS)
+    check_integer(days, "days", 1, USER_DAYS)
     key = commands.keys.user(user_id)
     time, latest, stored = yield from read_sound(
         [("TIME",), ("HGET", key, "period"), ("HGETALL", commands.keys.periods(user_id))]

@@ -28,7 +28,7 @@ from django_fairque.engine.scripting.operations import Driver, Evaluate, Operati
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
-from django_fairque.engine.users.history import KEPT_DAYS, KEPT_HOURS, UserHistory, history
+from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ class UserQueue:
         """
         return self._run(ended_tasks(self._commands, self.user_id, examined))
 
-    def history(self, hours: int = KEPT_HOURS, days: int = KEPT_DAYS, *, now: float | None = None) -> UserHistory:
+    def history(self, hours: int = USER_HOURS, days: int = USER_DAYS, *, now: float | None = None) -> UserHistory:
         """Return the user's figures by hour and by day, also after the user was forgotten.
 
         ``hours`` is the number of hours by the clock, up to 48 (the default), and ``days`` the number of days in UTC, up to
