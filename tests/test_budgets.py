@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 23_590,
-    "admin": 3_680,
+    "core": 23_620,
+    "admin": 3_700,
     "management": 2_305,
-    "monitoring, web, integrations": 2_590,
+    "monitoring, web, integrations": 2_595,
     "backends, testing, checks, embedded": 3_270,
     "package root": 830,
     "Lua": 5_530,
 }
-TESTS_BUDGET = 60_530
+TESTS_BUDGET = 60_620
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

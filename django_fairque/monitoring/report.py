@@ -213,9 +213,10 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"{duration(user.busy_seconds / started)} run on the average"
     )
     recent = user.last_hour
+    waits = f", half of them within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)}"
     yield (
-        f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started, half of them "
-        f"within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)} (last hour)"
+        f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started"
+        f"{waits if recent.wait.count else ''} (last hour)"
     )
 
 

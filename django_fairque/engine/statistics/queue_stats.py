@@ -508,7 +508,8 @@ class QueueStats:
     the other shards.
     """
     trend: Trend | None = None
-    """The development of the backlog; None if it is unknown, or if fewer than 10 minutes were read."""
+    """The development of the backlog in the last minute; None if it is unknown, if the queue is paused, or if fewer than 10
+    minutes were read."""
     pause: Pause | None = None
     """The note and the end of the queue's pause; None unless it is paused."""
     deployments: list[Deployment] = field(default_factory=list)
@@ -581,7 +582,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         waits=_add_up(figures.waits for figures in by_lane.values()),
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
-        trend=_trend(by_minute, now, sum(depth.values())),
+        trend=_trend(by_minute, now, sum(depth.values())) if None in pauses else None,
         deployments=[deployment for entries in deployed for deployment in parse_deployments(entries)],
         lanes=by_lane,
         waiting_at_limits=totals["limited"],

@@ -98,6 +98,11 @@ class UserFairness:
     lane_waits: Mapping[Lane, float] = field(default_factory=dict)
 
     @property
+    def can_start(self) -> int:
+        """Its ready tasks, also bulk tasks, unless they are held back."""
+        return 0 if self.held_by else self.ready
+
+    @property
     def is_late(self) -> bool:
         """Whether it waits for a worker, and longer than expected."""
         longest = max(UNNOTICED_WAIT_SECONDS, self.expected_wait_seconds)
