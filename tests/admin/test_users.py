@@ -411,6 +411,7 @@ def test_a_user_s_figures_of_today_do_not_depend_on_the_load_of_others(admin_cli
     answer = admin_client.get(url(user="ann"))
     text = words_of(answer.content.decode())
     assert "finished today 7 failed attempts today 0" in text
+    assert "it is forgotten 1 h after the user's last task" in text.replace("\u2019", "'").replace("&#x27;", "'")
     assert "is of this user" in text
     assert answer.context["charts"][0].lines["Finished"][-1] == 7
     assert "finished today 1,050" in words_of(shown(admin_client, user="loud"))

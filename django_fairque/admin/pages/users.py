@@ -528,7 +528,7 @@ def _describe_history(history: UserHistory, deployments: Sequence[Deployment]) -
     # Hours begin at whole hours of UTC: in a zone that is half an hour from that, the day begins half an hour late.
     today = add_up_periods([period for period in history.hours if period.begin >= midnight] or history.hours[-1:])
     attempts = today.sla_kept + today.sla_missed
-    facts = {"today": today, "kept": share(today.sla_kept / attempts) if attempts else "–"}
+    facts = {"today": today, "sla_kept": share(today.sla_kept / attempts) if attempts else "–"}
     hours = history.hours[-CHARTED_HOURS:]
     if not any(hour.wait.count or hour.dead for hour in hours):
         return facts
