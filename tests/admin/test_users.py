@@ -110,7 +110,7 @@ def test_received_shares_stand_next_to_weights(admin_client: Client, queue: Fair
 def test_a_user_whose_task_has_run_for_ten_minutes_has_received_that_time(
     admin_client: Client, queue: FairQueue
 ) -> None:
-    """The queue is not said to be unfair to it, also if more of its tasks are ready."""
+    """No text accuses the queue of unfairness to it, also if more of its tasks are ready."""
     work(queue, "bob", waited=0, took=200)
     push(queue, "ann", 1)
     at = engine_time(queue)
