@@ -30,7 +30,7 @@ def change_record(redis: Redis, key: str | bytes, **changes: float | str | None)
     """Set fields of the user's record, or remove them (None). ``ready_3`` stands for ``ready:3``."""
     fields = {name.decode(): value for name, value in _read(redis, key).items()}
     for name, value in changes.items():
-        field = name.replace("_", ":") if name.startswith(("ready_", "recent_")) else name
+        field = name.replace("_", ":") if name.startswith(("ready_", "recent_", "ended_", "before_")) else name
         fields.pop(field, None)
         if value is not None:
             fields[field] = str(value).encode()

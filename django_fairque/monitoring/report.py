@@ -15,6 +15,7 @@ from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, Sizes
 from django_fairque.engine.schedules.declarations import display_version, have_equal_declarations
 from django_fairque.engine.sharding.shards import describe_shards
 from django_fairque.engine.statistics.queue_stats import have_other_lanes
+from django_fairque.engine.users.history import add_up_periods
 from django_fairque.engine.users.users import HOLD_REASONS
 
 from .formatting import approximate, duration, number, pluralize, rate, share, table
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
+    from django_fairque.engine.users.history import UserHistory
     from django_fairque.engine.users.users import UserStats
 
 
@@ -211,10 +213,27 @@ def user_lines(user: UserStats) -> Iterator[str]:
         f"{duration(user.busy_seconds / started)} run on the average"
     )
     recent = user.last_hour
+    waits = f", half of them within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)}"
     yield (
-        f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started, half of them "
-        f"within {duration(recent.wait.p50)} and 95 % within {duration(recent.wait.p95)} (last hour)"
+        f"{'recent':8} {duration(recent.busy_seconds)} of worker time, {number(recent.wait.count)} started"
+        f"{waits if recent.wait.count else ''} (last hour)"
     )
+
+
+def history_lines(history: UserHistory) -> Iterator[str]:
+    """The figures of a user in the hour by the clock, the last 24 of these hours, and the last 35 days."""
+    periods = {"this hour": history.hours[-1:], "24 hours": history.hours[-24:], "35 days": history.days}
+    totals = {label: add_up_periods(some) for label, some in periods.items()}
+    rows = [
+        (
+            label,
+            *map(number, (total.finished, total.failed, total.dead)),
+            share(total.sla_kept / (total.sla_kept + total.sla_missed)) if total.wait.count else "-",
+            *(duration(value) if total.wait.count else "-" for value in (total.wait.p50, total.wait.p95)),
+        )
+        for label, total in totals.items()
+    ]
+    yield from table([("period", "finished", "failed", "dead", "SLA kept", "wait p50", "wait p95"), *rows])
 
 
 def top_lines(top: TopUsers) -> Iterator[str]:

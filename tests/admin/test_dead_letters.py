@@ -135,12 +135,15 @@ def test_an_action_on_a_group_leads_back_to_the_groups(admin_client: Client, que
 def test_a_group_counted_in_part_says_so(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The newest ones are counted: an incident's latest error is among them."""
     monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
     for _ in range(3):
         bury(queue)
+    bury(queue, "the new error")
     text = page(admin_client)
-    assert "Counted among the 2 oldest; there are more." in text
-    assert '<td class="fq-number">2</td>' in text
+    assert "Counted among the 2 newest; there are more." in text
+    assert text.count('<td class="fq-number">1</td>') == 2
+    assert "the new error" in text
     assert '<td class="fq-number">3</td>' in page(admin_client, look="more")
 
 
@@ -275,6 +278,6 @@ def test_an_action_on_too_many_dead_letters_covers_the_oldest(
     monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(user_id="acme"), action="discard_all")
-    assert "The count covers the 2 oldest dead letters" in asks
+    assert "The count covers the 2 newest dead letters" in asks
     post(admin_client, url(user_id="acme"), **hidden(asks))
     assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]

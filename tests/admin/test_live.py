@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
 import pytest
 
-from django_fairque.admin.pages.live import OTHERS_CLASS, SLOTS_DRAWN, USERS_COLORED
+from django_fairque.admin.pages.live import OTHERS_CLASS, SLOTS_DRAWN, USERS_COLORED, user_classes
 from django_fairque.engine.inspection.worker_activity import encode_activity
 from django_fairque.engine.model.task import Task
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
-from tests.admin.page_reader import page_url, read
+from tests.admin.page_reader import page_url, read, words_of
 from tests.fixture_types import Client, FairQueue
 from tests.leases import pop
 
@@ -40,8 +41,10 @@ def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> N
     response = admin_client.get(URL)
     (first, paths), (second, second_paths) = response.context["slots"]
     assert (first.worker, first.number, first.utilization, second.utilization) == ("w1", 1, "83.3 %", "0 %")
-    idle, *busy = paths
-    assert busy == [("fq-user-1", "M0 0h30v1h-30z"), ("fq-user-2", "M40 0h20v1h-20z")]
+    (idle,) = (path for path in paths if path[0] == "fq-live-idle")
+    busy = [path for path in paths if path != idle]
+    colors = user_classes({"ann": 1, "bob": 1})
+    assert sorted(busy) == sorted([(colors["ann"], "M0 0h30v1h-30z"), (colors["bob"], "M40 0h20v1h-20z")])
     assert idle == ("fq-live-idle", "M30 0h10v1h-10z")
     assert second_paths == [("fq-live-idle", "M0 0h60v1h-60z")]
     text = response.content.decode()
@@ -57,8 +60,23 @@ def test_a_report_that_is_older_ends_earlier(admin_client: Client, queue: FairQu
     beat(queue, "old", ["ann"] * 60, age=10.5)
     beat(queue, "short", ["bob"] * 5)
     (_old, paths), (_short, short_paths) = admin_client.get(URL).context["slots"]
-    assert short_paths == [("fq-user-2", "M55 0h5v1h-5z")]
-    assert paths in ([("fq-user-1", "M0 0h50v1h-50z")], [("fq-user-1", "M0 0h49v1h-49z")])
+    colors = user_classes({"ann": 1, "bob": 1})
+    assert short_paths == [(colors["bob"], "M55 0h5v1h-5z")]
+    assert paths in ([(colors["ann"], "M0 0h50v1h-50z")], [(colors["ann"], "M0 0h49v1h-49z")])
+
+
+def test_a_user_keeps_its_color_when_others_come_and_go() -> None:
+    """In 400 visits another user has come: fewer than 15 % of the users with a color get another one."""
+    rng, changed, compared = random.Random(7), 0, 0
+    for _ in range(400):
+        some = [f"customer-{rng.randrange(10_000)}" for _ in range(6)]
+        before, after = user_classes(dict.fromkeys(some[:5], 9)), user_classes(dict.fromkeys(some, 9))
+        assert len(set(after.values())) == len(after)
+        compared += len(before)
+        changed += sum(after[user] != color for user, color in before.items())
+    assert compared >= 1900
+    assert changed / compared < 0.15
+    assert user_classes({"acme": 1}) == user_classes({"acme": 50})
 
 
 def test_users_beyond_the_colors_share_one(admin_client: Client, queue: FairQueue) -> None:
@@ -87,15 +105,16 @@ def test_waiting_users_are_shown_with_the_reason(admin_client: Client, queue: Fa
     }
     assert next(iter(found)) == "noisy"
     noisy, hostile = found["noisy"], found[HOSTILE]
-    assert (noisy.fairness.ready, noisy.css_class, hostile.css_class) == (2, "fq-user-1", "")
-    assert noisy.share_if_busy == "33.3 %", "0.5 of 1.5: the paused user is not active"
+    assert (noisy.fairness.ready, noisy.css_class, hostile.css_class) == (2, user_classes({"noisy": 60})["noisy"], "")
+    assert noisy.fairness.weight == 0.5
+    assert "100 % 0.500 " in words_of(admin_client.get(URL).content.decode())
     assert HOSTILE not in admin_client.get(URL).content.decode()
 
 
 def test_a_user_of_the_chart_who_is_forgotten_stays(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["gone"] * 60)
     (gone,) = users(admin_client).values()
-    assert (gone.user_id, gone.seconds, gone.waits, gone.share_if_busy) == ("gone", 60, "", "")
+    assert (gone.user_id, gone.seconds, gone.waits) == ("gone", 60, "")
 
 
 def test_slots_that_are_not_drawn_are_counted(admin_client: Client, queue: FairQueue) -> None:

@@ -81,7 +81,7 @@ def test_the_busiest_and_the_longest_waiting_users_are_named(admin_client: Clien
     queue.push_batch([Task.create(f"u{n}", 3, n, execute_after=now + 99) for n in range(300, 310)], now=now)
     html = shown(admin_client)
     assert "<i>" not in html
-    assert "User Waits Why Ready Ready since <i>patient</i> 1 h 1 min waits for its turn 1" in words_of(html)
+    assert "User Waits Why Queued Ready since <i>patient</i> 1 h 1 min waits for its turn 1" in words_of(html)
     row = r'fq-name"><a href="[^"]*"><bdi>([^<]*)</bdi></a></th><td class="fq-number">[^<]*</td><td>waits for its turn'
     assert re.findall(row, html)[:2] == ["&lt;i&gt;patient&lt;/i&gt;", "busy"]
     assert "users examined" not in html, "all are"
@@ -120,7 +120,7 @@ def test_the_oldest_wait_is_that_of_the_table_of_users(admin_client: Client, que
     queue.push(Task.create("hasty", 4, 1, sla=60), now=now)  # the next that must be looked at
     text = words_of(shown(admin_client))
     assert "Oldest wait 1 h 1 min" in text
-    assert "User Waits Why Ready Ready since patient 1 h 1 min waits for its turn 1" in text
+    assert "User Waits Why Queued Ready since patient 1 h 1 min waits for its turn 1" in text
 
 
 def test_tasks_that_are_held_back_have_a_tile_of_their_own(admin_client: Client, queue: FairQueue) -> None:
@@ -183,7 +183,7 @@ def test_during_an_outage_the_backlog_and_the_oldest_wait_are_shown(admin_client
     now = time.time()
     queue.push_batch([Task.create("a", 3, n) for n in range(12)], now=now - 3660)
     text = words_of(shown(admin_client))
-    assert "Ready: at most 12, 12 at last" in text
+    assert "Queued: at most 12, 12 at last" in text
     assert "Oldest wait: at most 1 h 1 min, 1 h 1 min at last" in text
     assert text.count("Gaps: no data was recorded.") == 2
 
@@ -198,7 +198,7 @@ def test_the_backlog_of_the_past_is_shown(admin_client: Client, queue: FairQueue
     queue.sweep(now=then + 200)
     queue.pop("w", lease=1e6)
     text = words_of(shown(admin_client, hours=hours))
-    assert "Ready: at most 40, 0 at last" in text
+    assert "Queued: at most 40, 0 at last" in text
     assert "Oldest wait: at most 3 min 20 s, 0 s at last" in text
     assert ("Average: at most" in text) == (hours == "168")
 
@@ -274,3 +274,20 @@ def test_missed_start_deadlines_are_unknown_while_no_worker_runs(admin_client: C
     queue.heartbeat("w", {})
     assert note not in words_of(shown(admin_client))
     assert note[1:] not in "\n".join(queue_lines(queue.get_stats()))
+
+
+def test_the_estimate_leaves_out_tasks_that_are_paused(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() // 60 * 60
+    for user, count in (("a", 900), ("held", 300)):
+        queue.push_batch([Task.create(user, 3, n) for n in range(count)], now=now - 300)
+    queue.user("held").pause(now=now - 300)
+    queue.sweep(now=now - 300)
+    for lease in queue.pop_batch(600, "w", ["a"], lease=900, now=now - 120):
+        queue.finish(lease, now=now - 119)
+    text = words_of(shown(admin_client))
+    estimate = r"done in about (2 min 30 s|3 min|3 min 30 s) at [12][.\d]* tasks/s without 300 tasks of paused users"
+    assert re.search(estimate, text)
+    assert "Users with most tasks ready User Ready Bar a 300" in text
+    assert "held 300" not in text.partition("Users with most tasks ready")[2].partition("Users who have")[0]
+    queue.pause()
+    assert "done in about" not in words_of(shown(admin_client))

@@ -43,11 +43,11 @@ def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> N
     box = area.bounding_box()
     assert box is not None
     area.hover(position={"x": box["width"] - 1, "y": 20})
-    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"\d\d:\d\d  ·  Ready: 1,234$"))
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"\d\d:\d\d  ·  Queued: 1,234$"))
     queue.push(Task.create("a", 3, 1))
     refresh(page)
     area.hover(position={"x": box["width"] - 1, "y": 20})
-    expect(backlog.locator(".fq-readout")).to_have_text(re.compile("Ready: 1,235$"))
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile("Queued: 1,235$"))
     expect(charts).to_have_count(5)
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 390, "height": 800})
@@ -66,7 +66,7 @@ def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: F
     assert box is not None
     expect(backlog.locator(".fq-legend")).to_contain_text("Deployment")
     area.hover(position={"x": box["width"] * 0.25, "y": 20})
-    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Ready: –$"))
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Queued: –$"))
     begins = json.loads(page.locator(".fq-charts").first.get_attribute("data-charts") or "")["times"]
     area.hover(position={"x": box["width"] * (now - 1800 - begins[0]) / (begins[-1] - begins[0]), "y": 20})
     expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"  ·  deployment <b>abc1234, \d\d:\d\d$"))
@@ -99,8 +99,8 @@ def test_charts_without_scripts_are_a_sentence_and_a_table(page: Page, queue: Fa
     queue.push_batch([Task.create("a", 3, n) for n in range(1234)])
     page.goto(OVERVIEW)
     expect(page.locator("canvas")).to_have_count(0)
-    expect(page.locator(".fq-chart").first).to_contain_text("Ready: at most 1,234, 1,234 at last")
+    expect(page.locator(".fq-chart").first).to_contain_text("Queued: at most 1,234, 1,234 at last")
     page.get_by_text("Figures").click()
     table = page.get_by_role("table", name="The values of the charts")
-    expect(table.get_by_role("columnheader", name="Ready")).to_be_visible()
+    expect(table.get_by_role("columnheader", name="Queued")).to_be_visible()
     expect(table.locator("tbody tr").first.locator("td").first).to_have_text("1,234")

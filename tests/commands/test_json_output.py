@@ -70,7 +70,10 @@ def test_a_listed_user_has_the_figures_of_its_stats(queue: FairQueue, run: Run, 
     listed = {user["user_id"]: user for user in map(json.loads, run("fairque_user", "list", "--json").splitlines())}
     assert listed.keys() == {"ann", "b\u00f6b\n"}
     for user_id, user in listed.items():
-        assert user == json.loads(run("fairque_stats", "--user", user_id, "--json"))
+        alone = json.loads(run("fairque_stats", "--user", user_id, "--json"))
+        history = alone.pop("history")
+        assert user == alone
+        assert (len(history["hours"]), len(history["days"])) == (48, 35)
     (member,) = run("fairque_user", "list", "--organization", "acme", "--json").splitlines()
     assert json.loads(member)["rate"] == "100/60s"
 

@@ -102,6 +102,10 @@ def test_a_user_is_shown_with_its_settings_and_its_last_hour(queue: FairQueue, r
         "ended    started 1  finished 1  dead 0",
         "times    2 s of worker time, 10 s waited and 2 s run on the average",
         "recent   2 s of worker time, 1 started, half of them within 12.6 s and 95 % within 12.6 s (last hour)",
+        "period     finished  failed  dead  SLA kept  wait p50  wait p95",
+        "this hour         1       0     0     100 %    12.6 s    12.6 s",
+        "24 hours          1       0     0     100 %    12.6 s    12.6 s",
+        "35 days           1       0     0     100 %    12.6 s    12.6 s",
     ]
 
 

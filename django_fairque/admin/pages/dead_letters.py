@@ -224,7 +224,8 @@ class DeadLettersPage(AdminPage):
         if not found.count:
             raise ValueError(NOTHING_MATCHES)
         some = _(
-            "The count covers the %(looked)s oldest dead letters. Newer ones are not changed; repeat the action for them."
+            "The count covers the %(looked)s newest dead letters. At most as many are changed, the oldest first; "
+            "repeat the action for the others."
         )
         text = [
             _("All that match: %(filters)s") % {"filters": self.filters_in_words},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,12 +95,6 @@ class LiveUser:
     css_class: str
     fairness: UserFairness | None
     """None if the user has no tasks and no settings any more."""
-
-    @property
-    def share_if_busy(self) -> str:
-        """The user's share if all users were busy; empty unless it has tasks."""
-        fair = self.fairness
-        return share(fair.share_if_busy) if fair is not None and (fair.ready or fair.running) else ""
 
     @property
     def waits(self) -> str:
@@ -232,10 +227,19 @@ def slot_minutes(reports: Iterable[tuple[str, ActivityReport]], end: int) -> lis
 
 
 def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
-    """Return the CSS class of each user with a color. Colors are given by name, so that they change as little as possible
-    from one second to the next."""
+    """Return the CSS class of each user with a color.
+
+    A color follows from the user's id, so a user has the same one in each visit. If two users with a color would have the
+    same one, the one with the larger hash has the next free one.
+    """
     named = sorted((user for user in seconds if user is not None), key=lambda user: (-seconds[user], user))
-    return {user: f"fq-user-{index}" for index, user in enumerate(sorted(named[:USERS_COLORED]), 1)}
+    hashes = {user: zlib.crc32(user.encode("utf-8", "surrogatepass")) for user in named[:USERS_COLORED]}
+    free, found = list(range(USERS_COLORED)), dict[str, str]()
+    for user, number in sorted(hashes.items(), key=lambda item: (item[1], item[0])):
+        index = min(free, key=lambda color: (color - number) % USERS_COLORED)
+        free.remove(index)
+        found[user] = f"fq-user-{index + 1}"
+    return found
 
 
 def draw_heat_map(history: WaitHistory) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext
@@ -23,12 +23,13 @@ from django_fairque.monitoring.report import trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.queue_stats import Activity, LaneStats, Percentiles, QueueStats
+    from django_fairque.engine.users.fairness import UserFairness
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -60,7 +61,7 @@ class OverviewPage(AdminPage):
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [user for user in fairness.examined if user.since is not None]
         busiest = sorted(
-            (user for user in fairness.examined if user.ready), key=lambda user: (-user.ready, user.user_id)
+            (user for user in fairness.examined if user.can_start), key=lambda user: (-user.can_start, user.user_id)
         )[:USERS_PER_TABLE]
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
@@ -74,7 +75,7 @@ class OverviewPage(AdminPage):
             "choices": self.build_hour_links(MINUTES_PER_POINT),
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
-            "trend": trend_words(stats.trend, gettext),
+            **_estimate(stats, fairness.examined),
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
                 (name, stats.depth.get(name, 0), activity.wait_by_priority.get(name))
@@ -114,6 +115,15 @@ class OverviewPage(AdminPage):
         ]
 
 
+def _estimate(stats: QueueStats, examined: Sequence[UserFairness]) -> dict[str, Any]:
+    """Return the trend in words, and the number of tasks of paused users, which it leaves out."""
+    paused = sum(user.ready for user in examined if user.held_by in ("user_paused", "organization_paused"))
+    trend, ready = stats.trend, sum(stats.depth.values())
+    if trend is not None and trend.seconds_left is not None:
+        trend = replace(trend, seconds_left=trend.seconds_left * max(0, ready - paused) / max(1, ready))
+    return {"trend": trend_words(trend, gettext), "paused_tasks": paused}
+
+
 def lane_rows(
     lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
 ) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
@@ -151,7 +161,7 @@ def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
     tasks = {gettext("Pushed"): rates("pushed"), gettext("Finished"): rates("finished")}
     failures = {gettext("Failed attempts"): rates("failed"), gettext("New dead letters"): rates("dead")}
     return [
-        LineChart(gettext("Backlog"), {gettext("Ready"): backlog}, gap_text=gap_text),
+        LineChart(gettext("Backlog"), {gettext("Queued"): backlog}, gap_text=gap_text),
         LineChart(gettext("Wait for a start"), waits, duration, gap_text),
         LineChart(gettext("Tasks a minute"), tasks, per_minute),
         LineChart(gettext("Failures a minute"), failures, per_minute),

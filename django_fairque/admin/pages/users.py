@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +40,7 @@ from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import Percentiles, total_usage
 from django_fairque.engine.users import fairness as user_fairness
+from django_fairque.engine.users.history import add_up_periods
 from django_fairque.engine.users.users import (
     MAX_ENDED_TASKS_EXAMINED,
     UserQueue,
@@ -50,7 +50,6 @@ from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
 from django_fairque.monitoring.translations import word
 from django_fairque.monitoring.wait_explanations import with_details
-from django_fairque.monitoring.wait_history import WaitHistory, wait_history
 
 if TYPE_CHECKING:
     from django.http import QueryDict
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.deployments import Deployment
     from django_fairque.engine.statistics.queue_stats import QueueStats
     from django_fairque.engine.users.fairness import Fairness, UserFairness
+    from django_fairque.engine.users.history import UserHistory
     from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.users import UserStats
 
@@ -168,8 +168,6 @@ EXPLICIT_TEXTS = {
 }
 """The settings of a user that a plan may have, and the plan, by their names in `UserStats.explicit`."""
 
-BEHIND, AHEAD = 0.9, 1.1
-"""A user has received its share if its part of the work is between these multiples of the share."""
 PROMPT = 1.0
 """Seconds of waiting (p95) up to which a user is not considered delayed."""
 NOISY_USERS_NAMED = 3
@@ -205,12 +203,11 @@ def wait_text(held_by: str | None, *, only_bulk: bool = False) -> str:
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table. ``received`` is its part of the worker time of all users, ``fair`` its share if all users were
-    busy, both as fractions of 1. ``fair`` is None for a user without ready or running tasks."""
+    """One user of the table. ``received`` is its part, from 0 to 1, of the worker time of all users in the last hour,
+    with the time of running tasks until now."""
 
     stats: UserStats
     received: float
-    fair: float | None
     is_noisy: bool
     is_late: bool
 
@@ -270,21 +267,25 @@ class UserRow:
 
     @property
     def verdict(self) -> str:
-        """The reason why the user waits, or a comparison of its two shares."""
-        stats, fair = self.stats, self.fair or 0.0
+        """The reason why the user waits, in words."""
+        stats = self.stats
         if stats.paused or stats.organization_paused:
             return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
         if not stats.sizes.ready:
-            idle = _("received all it needed") if _has_demand(stats) else _("had no tasks")
+            running = _("all its ready tasks run")
+            idle = (
+                running
+                if stats.sizes.running
+                else _("received all it needed")
+                if _has_demand(stats)
+                else _("had no tasks")
+            )
             return _("its tasks wait at limits by key") if stats.sizes.limited else idle
         if stats.held_by:
             return wait_text(stats.held_by)
-        if self.received > AHEAD * fair:
-            return _("more than its share: others left it")
-        if self.received >= BEHIND * fair:
-            return _("has its share")
-        only_bulk = stats.sizes.by_priority.get("BULK", 0) == stats.sizes.ready
-        return _("less than its share") if self.is_late else wait_text(None, only_bulk=only_bulk)
+        if self.is_late and not stats.sizes.running:
+            return _("waits longer than expected")
+        return wait_text(None, only_bulk=stats.sizes.by_priority.get("BULK", 0) == stats.sizes.ready)
 
 
 def count_unstarted(stats: UserStats) -> int:
@@ -294,16 +295,17 @@ def count_unstarted(stats: UserStats) -> int:
 
 def rows(users: Sequence[UserStats], fairness: Fairness) -> list[UserRow]:
     """One row for each of these users, in their order."""
-    known = {user.user_id: user for user in fairness.examined}
     late = {user.user_id for user in fairness.late_users}
     noisy = set(fairness.noisy_users)
-    table = []
-    for stats in users:
-        has_tasks = stats.sizes.ready or stats.sizes.running
-        fair = known[stats.user_id].share_if_busy if has_tasks and stats.user_id in known else None
-        received = fairness.share_received(stats.last_hour.busy_seconds)
-        table.append(UserRow(stats, received, fair, stats.user_id in noisy, stats.user_id in late))
-    return table
+    return [
+        UserRow(
+            stats,
+            fairness.share_received(stats.last_hour.busy_seconds),
+            is_noisy=stats.user_id in noisy,
+            is_late=stats.user_id in late,
+        )
+        for stats in users
+    ]
 
 
 def _has_demand(stats: UserStats) -> bool:
@@ -500,7 +502,10 @@ def preview_weight(user: UserFairness, weight_before: float, weight: float) -> W
 def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:
     """Return sentences about the effects of another weight."""
     shares = {"before": share(preview.share_before), "after": share(preview.share_after)}
-    found = [_("Share if everyone were busy: %(before)s now, %(after)s with this weight.") % shares]
+    found = [
+        _("If all users that are active now stay busy, its share is %(before)s now, %(after)s with this weight.")
+        % shares
+    ]
     if preview.wait_before is not None and preview.wait_after is not None:
         waits = {"before": approximate(preview.wait_before), "after": approximate(preview.wait_after)}
         found.append(_("Expected wait for its turn: about %(before)s now, about %(after)s with this weight.") % waits)
@@ -521,19 +526,33 @@ def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[
     return found
 
 
-def _draw_history(history: WaitHistory, deployments: Sequence[Deployment], user_id: str) -> dict[str, Any]:
-    """Return the charts of a user's last day; none if it was never among the users with the longest waits."""
-    user = next((user for user in history.users if user.user_id == user_id), None)
-    if user is None:
-        return {}
-    gaps = _("Gaps: the user was not among those with the longest waits, or no data was recorded.")
-    waits = {_("Longest wait"): [seconds or None for seconds in user.waits]}
-    ready = {_("Ready"): [count or None for count in user.ready]}
+CHARTED_HOURS = 24
+
+
+def _describe_history(history: UserHistory, deployments: Sequence[Deployment]) -> dict[str, Any]:
+    """Return the sums since midnight, in the time zone of the request, and the charts of the last day."""
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    # Hours begin at whole hours of UTC: in a zone that is half an hour from that, the day begins half an hour late.
+    today = add_up_periods([period for period in history.hours if period.begin >= midnight] or history.hours[-1:])
+    attempts = today.sla_kept + today.sla_missed
+    facts = {"today": today, "sla_kept": share(today.sla_kept / attempts) if attempts else "–"}
+    hours = history.hours[-CHARTED_HOURS:]
+    if not any(hour.wait.count or hour.dead for hour in hours):
+        return facts
+    counted = {
+        _("Finished"): [hour.finished for hour in hours],
+        _("Failed attempts"): [hour.failed for hour in hours],
+        _("SLA missed"): [hour.sla_missed for hour in hours],
+    }
+    waits = {
+        _("Wait p95"): [hour.wait.p95 if hour.wait.count else None for hour in hours],
+        _("Wait p50"): [hour.wait.p50 if hour.wait.count else None for hour in hours],
+    }
     charts = [
-        LineChart(_("Longest wait in each half hour"), waits, duration, gaps),
-        LineChart(_("Most tasks ready in each half hour"), ready, number, gaps),
+        LineChart(_("Ended in each hour"), counted, number),
+        LineChart(_("Waits in each hour"), waits, duration, _("Gaps: no attempt ended in these hours.")),
     ]
-    return draw_charts(charts, history.begins, deployments)
+    return {**facts, **draw_charts(charts, [hour.begin for hour in hours], deployments)}
 
 
 class UsersPage(AdminPage):
@@ -673,18 +692,15 @@ class UsersPage(AdminPage):
             **_queue_waits(queue_figures),
             "form": self.form or LimitsForm.from_stats(stats),
             "preview": self.url(self.name, user=user_id, preview="1"),
-            **_draw_history(wait_history(self.queue), queue_figures.deployments, user_id),
+            **_describe_history(self.queue.user(user_id).history(days=1), queue_figures.deployments),
             **self._latest(user_id),
             "changes": self._changes(user_id),
         }
 
     def _latest(self, user_id: str) -> dict[str, Any]:
-        """Read the user's latest ended tasks, and count the ones that ended today."""
+        """Read the user's latest ended tasks."""
         ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
-        midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        today = Counter(task.state for task in ended.tasks if task.ended_at >= midnight)
         return {
-            "today": {state: today[state] for state in ("finished", "failed", "canceled")},
             "latest": [
                 (task, self.link("task", quote(task.task_id)), task.started_at and task.ended_at - task.started_at)
                 for task in (ended.tasks[:LATEST_ROWS] if self.may("view_task") else ())

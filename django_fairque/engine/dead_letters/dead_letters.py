@@ -98,7 +98,7 @@ class DeadLetterQueue:
     def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """Return the dead letters grouped by fingerprint, that is, by error.
 
-        ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
+        ``look_at`` is the number of letters that are read, the newest first, from 1 to 10,000; 1000 by default.
         ``filters`` leave out letters that do not match.
         """
         return self._read_all_shards(lambda shards: groups(shards, look_at, Filter.create(filters), now))
@@ -116,7 +116,7 @@ class DeadLetterQueue:
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        At most the 4,000 oldest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 4,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return self._read_all_shards(lambda shards: count_matching(shards, Filter.create(filters), now))
@@ -378,7 +378,7 @@ def counts(shards: Shards) -> Operation[DLQCounts]:
 
 
 def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Operation[DLQGroups]:
-    """Group the oldest ``look_at`` / n dead letters of each of the n shards."""
+    """Group the newest ``look_at`` / n dead letters of each of the n shards."""
     if not is_integer(look_at, 1, MAX_DEAD_LETTERS_READ):
         raise TaskValidationError(f"look_at must be an integer from 1 to {MAX_DEAD_LETTERS_READ}, got {short(look_at)}")
     moment = yield from _moment(only, now)
@@ -387,7 +387,7 @@ def groups(shards: Shards, look_at: int, only: Filter, now: float | None) -> Ope
     looked_at, is_whole = 0, not shards.missing
     for shard in shards:
         size = yield from _count(shard)
-        scan = DeadLetterScan(shard, min(share, size))
+        scan = DeadLetterScan(shard, min(share, size), newest_first=True)
         while (some := (yield from scan.read_slice())) is not None:
             for letter in some:
                 if only.matches(letter, moment):
@@ -404,14 +404,15 @@ def in_us(score: float) -> str:
 
 
 class DeadLetterScan:
-    """The oldest ``most`` letters of a shard, a slice at a time.
+    """The oldest ``most`` letters of a shard, or the newest ones, a slice at a time.
 
     The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip some.
     """
 
-    def __init__(self, commands: Commands, most: int) -> None:
-        self._commands, self._most = commands, most
-        self._score, self._seen = "-inf", frozenset[bytes]()  # the last score, and the ids read with it
+    def __init__(self, commands: Commands, most: int, *, newest_first: bool = False) -> None:
+        self._commands, self._most, self._newest_first = commands, most, newest_first
+        # The last score, and the ids read with it.
+        self._score, self._seen = "+inf" if newest_first else "-inf", frozenset[bytes]()
         self.read_count = 0
 
     def read_slice(self) -> Operation[list[Letter] | None]:
@@ -421,7 +422,9 @@ class DeadLetterScan:
             return None
         # Letters that one call made have the same score: at most a thousand. Letters that were read before are skipped.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
-        (reply,) = yield Read([("ZRANGE", self._commands.keys.state("failed"), self._score, "+inf", "BYSCORE", *limit)])
+        last, direction = ("-inf", ("REV",)) if self._newest_first else ("+inf", ())
+        key = self._commands.keys.state("failed")
+        (reply,) = yield Read([("ZRANGE", key, self._score, last, "BYSCORE", *direction, *limit)])
         new = [(name, in_us(score)) for name, score in parse_scores(reply) if name not in self._seen][:size]
         if not new:
             return None
@@ -569,7 +572,7 @@ def count_matching(shards: Shards, only: Filter, now: float | None) -> Operation
     meant = replace(only, older_than=None, moved_until=until)
     matched = looked_at = 0
     for shard in shards:
-        scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_COUNTED)
+        scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_COUNTED, newest_first=True)
         while (some := (yield from scan.read_slice())) is not None:
             matched += sum(meant.matches(letter, moment) for letter in some)
         looked_at += scan.read_count

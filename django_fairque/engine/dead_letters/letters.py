@@ -225,7 +225,7 @@ def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
 
 @dataclass(frozen=True)
 class DLQGroups:
-    """Dead letters grouped by error: ``groups``, the largest first, of the ``looked_at`` oldest letters; ``is_whole``
+    """Dead letters grouped by error: ``groups``, the largest first, of the ``looked_at`` newest letters; ``is_whole``
     if there are no more.
     """
 
@@ -238,7 +238,7 @@ class DLQGroups:
 
 @dataclass(frozen=True)
 class DLQMatching:
-    """The number of letters that match: ``count`` of the ``looked_at`` oldest; ``is_whole`` if there are no more.
+    """The number of letters that match: ``count`` of the ``looked_at`` newest; ``is_whole`` if there are no more.
 
     None of the counted letters became a dead letter after ``until``, a Unix time.
     """

@@ -145,7 +145,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags periods
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
@@ -153,7 +153,9 @@ _REGISTRIES = split_names("""
     guaranteed
 """)
 _TYPES = {
-    **dict.fromkeys(("stats", "task", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit"), "hash"),
+    **dict.fromkeys(
+        ("stats", "task", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit", "periods"), "hash"
+    ),
     **dict.fromkeys(
         ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
     ),

@@ -18,6 +18,7 @@ _GROUPS = (
         last_gap debt resolve_turn plan_looked_up plan_deployed
     """),
     tuple(f"recent:{half}{bucket}" for half in range(2) for bucket in ("", *(f":{index}" for index in range(16)))),
+    ("period", *(f"{name}:{index}" for name in ("ended", "before") for index in range(21))),
 )
 _FIRST_SIZE = 8 * (len(_FIRST_PART) + len(_GROUPS))
 _NEVER_SERVED = float("-inf")
@@ -30,8 +31,9 @@ def read_user_record(text: bytes | None) -> dict[bytes, bytes]:
     if text is None:
         return {}
     try:
-        *values, first, second = struct.unpack_from(f"<{len(_FIRST_PART) + len(_GROUPS)}d", text)
-        names = [*_names_of(int(first), _GROUPS[0]), *_names_of(int(second), _GROUPS[1])]
+        numbers = struct.unpack_from(f"<{len(_FIRST_PART) + len(_GROUPS)}d", text)
+        values, masks = numbers[: len(_FIRST_PART)], numbers[len(_FIRST_PART) :]
+        names = [name for mask, group in zip(masks, _GROUPS, strict=True) for name in _names_of(int(mask), group)]
         others = struct.unpack_from(f"<{len(names)}d", text, _FIRST_SIZE)
         texts = unpack(text[_FIRST_SIZE + 8 * len(names) :])
     except (struct.error, ValueError, OverflowError):

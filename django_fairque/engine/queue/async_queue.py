@@ -46,6 +46,7 @@ from django_fairque.engine.users import organizations, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
+from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -1260,6 +1261,14 @@ class AsyncUserQueue:
         equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
         """
         return await self._run(sync_users.ended_tasks(self._commands, self.user_id, examined))
+
+    async def history(self, hours: int = USER_HOURS, days: int = USER_DAYS, *, now: float | None = None) -> UserHistory:
+        """Return the user's figures by hour and by day, also after the user was forgotten.
+
+        ``hours`` is the number of hours by the clock, up to 48 (the default), and ``days`` the number of days in UTC, up to
+        35 (the default). Both include the present one, and are at least 1.
+        """
+        return await self._run(history(self._commands, self.user_id, hours, days, now))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

@@ -73,6 +73,9 @@ class Keys:
     def user(self, user_id: str) -> str:
         return f"{self.of_user(user_id)}user:{user_id}"
 
+    def periods(self, user_id: str) -> str:
+        return f"{self.of_user(user_id)}periods:{user_id}"
+
     def organization(self, organization: str) -> str:
         return f"{self._prefix}group:{organization}"
 

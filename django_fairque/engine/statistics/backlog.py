@@ -120,18 +120,18 @@ def backlog_trend(samples: Sequence[tuple[float, int]], now: float, ready: int, 
     Args:
         samples: moments (Unix time in seconds) with the number of ready tasks, in any order.
         now: the moment of ``ready``.
-        ready: the number of ready tasks now.
+        ready: the number of ready tasks now. The newest sample that is old enough is compared with it.
         per_second: tasks that finish in a second.
 
     Returns:
         None if no task is ready, if no sample is between 1 and 10 minutes old, or if the backlog does not change.
     """
     usable = [sample for sample in samples if TREND_MIN_SECONDS <= now - sample[0] <= TREND_MAX_SECONDS]
-    if ready <= 0 or not usable:
+    # The last minute, unless too little has changed: caps and pauses may hold back now what ran earlier.
+    changed = [sample for sample in usable if abs(ready - sample[1]) >= TREND_MIN_CHANGE]
+    if ready <= 0 or not changed:
         return None
-    then, before = min(usable)
-    if abs(ready - before) < TREND_MIN_CHANGE:
-        return None
+    then, before = max(changed)
     growth = (ready - before) / (now - then)
     if growth > 0:
         return Trend(None, per_second, growth)

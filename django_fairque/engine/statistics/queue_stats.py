@@ -278,7 +278,8 @@ WAIT_BUCKETS = 16
 
 @dataclass(frozen=True)
 class LastHour:
-    """``busy_seconds`` of worker time, of attempts that ended in it; ``wait`` of the tasks that started in it.
+    """``busy_seconds`` of worker time, of attempts that ended in it and of running ones until now; ``wait`` of the tasks that
+    started in it.
 
     ``wait.count`` is how many tasks started. The percentiles, of waits between 10 ms and 13 hours, are right to a
     factor of 1.8. ``waits`` is what they follow from: starts by bucket.
@@ -306,11 +307,26 @@ def last_hour(record: Mapping[bytes, bytes], now_us: int) -> LastHour:
 
 
 def busy_last_hour(record: Mapping[bytes, bytes], now_us: int) -> float:
-    """Return the seconds of worker time in a user's record or a shard's counters, as of a moment in microseconds since
-    the epoch.
+    """Return the seconds of worker time in a user's record, also of its running tasks, or in a shard's counters, as of a
+    moment in microseconds since the epoch.
     """
     halves = _recent_halves(record, now_us)
-    return sum(part * number(record.get(b"recent:%d" % half)) / 1_000_000 for half, part in halves)
+    ended = sum(part * number(record.get(b"recent:%d" % half)) / 1_000_000 for half, part in halves)
+    return ended + _running_seconds(record, now_us)
+
+
+SCORE_EPOCH_SECONDS = 1_735_689_600
+"""2025-01-01, from which scores and sums of moments count (``EPOCH`` in lua/lib/clock.lua)."""
+
+
+def _running_seconds(record: Mapping[bytes, bytes], now_us: int) -> float:
+    """Return the time that a user's running tasks have taken until now, at most one hour each; 0 for a shard's counters.
+
+    Tasks that run in one call count once. ``start`` is the sum of the moments at which the others were handed out.
+    """
+    calls = number(record.get(b"run")) - number(record.get(b"companions"))
+    taken = calls * (now_us - SCORE_EPOCH_SECONDS * 1_000_000) - number(record.get(b"start"))
+    return max(0.0, min(taken, calls * HOUR_MICROSECONDS)) / 1_000_000
 
 
 def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int, float]]:
@@ -492,7 +508,8 @@ class QueueStats:
     the other shards.
     """
     trend: Trend | None = None
-    """The development of the backlog; None if it is unknown, or if fewer than 10 minutes were read."""
+    """The development of the backlog in the last minute; None if it is unknown, if the queue is paused, or if fewer than 10
+    minutes were read."""
     pause: Pause | None = None
     """The note and the end of the queue's pause; None unless it is paused."""
     deployments: list[Deployment] = field(default_factory=list)
@@ -565,7 +582,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
         waits=_add_up(figures.waits for figures in by_lane.values()),
         runs=distribution(totals, "run"),
         missing_shards=queue.missing,
-        trend=_trend(by_minute, now, sum(depth.values())),
+        trend=_trend(by_minute, now, sum(depth.values())) if None in pauses else None,
         deployments=[deployment for entries in deployed for deployment in parse_deployments(entries)],
         lanes=by_lane,
         waiting_at_limits=totals["limited"],

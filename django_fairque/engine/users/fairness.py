@@ -21,12 +21,13 @@ from django_fairque.engine.scripting.operations import (
     Operation,
     Read,
     parse_scores,
+    read_each,
     read_sound,
     read_together,
-    read_users,
+    users_record,
 )
 from django_fairque.engine.scripting.task_fields import read_task_fields
-from django_fairque.engine.statistics.queue_stats import busy_last_hour, last_hour
+from django_fairque.engine.statistics.queue_stats import SCORE_EPOCH_SECONDS, busy_last_hour, last_hour
 from django_fairque.engine.statistics.wait_history import SampledWait
 from django_fairque.engine.users.users import hold_reason
 
@@ -48,8 +49,8 @@ CONTENDING_WAIT_SECONDS = 60.0
 FIRST_RUN_SECONDS = 0.1
 """The expected run time before a task has ended (``FIRST_COST`` in lua/lib/ring.lua)."""
 MILLIONTHS = 1e6
-SCORE_EPOCH_SECONDS = 1_735_689_600
-"""2025-01-01, from which scores count (``EPOCH`` in lua/lib/clock.lua)."""
+SAMPLED_RUNNING = 200
+"""Running tasks of a shard, drawn at random, from which the time follows that all its running tasks have taken."""
 
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted", "share")
@@ -66,7 +67,8 @@ class UserFairness:
     ready tasks can't start (as in `UserStats`), None if they can.
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
     ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
-    ``busy_seconds`` is its worker time in the last hour. ``since`` is when its oldest ready task that is no
+    ``weight`` is its own weight. ``busy_seconds`` is its worker time in the last hour, also of its running tasks until
+    now. ``since`` is when its oldest ready task that is no
     bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
     that time by lane, in seconds; of lane bulk only for users that are given by id.
 
@@ -86,7 +88,13 @@ class UserFairness:
     wait_seconds: float = 0.0
     expected_wait_seconds: float = 0.0
     other_weights: float = 0.0
+    weight: float = 1.0
     lane_waits: Mapping[Lane, float] = field(default_factory=dict)
+
+    @property
+    def can_start(self) -> int:
+        """Its ready tasks, also bulk tasks, unless they are held back."""
+        return 0 if self.held_by else self.ready
 
     @property
     def is_late(self) -> bool:
@@ -101,7 +109,8 @@ class Fairness:
 
     ``active_users`` have a task that can start or that runs, and ``weights`` is the sum of their weights; an
     organization counts as one user. ``running`` tasks run. ``busy_seconds`` is the worker time of all users in the last
-    hour, also of forgotten users. These figures cover the whole queue.
+    hour, also of forgotten users and of running tasks until now; if more than 200 tasks of a shard run, their time follows
+    from a sample. These figures cover the whole queue.
 
     ``examined`` are the users that were read, the user with the oldest ready task first. ``users`` have tasks or
     settings: if that is more than were examined, the other figures cover only the examined users, which were chosen for
@@ -222,11 +231,12 @@ def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[F
 def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[str]) -> Operation[_ShardReading]:
     keys = commands.keys
     users = keys("users")
-    time, stats, running, known, busy, first = yield Read(
+    time, stats, running, sampled, known, busy, first = yield Read(
         [
             ("TIME",),
             ("HMGET", keys("stats"), *_STAT_FIELDS),
             ("ZCARD", keys.state("started")),
+            ("ZRANDMEMBER", keys.state("started"), SAMPLED_RUNNING),
             ("ZCARD", users),
             ("ZCOUNT", users, NEVER_MICROSECONDS, "+inf"),
             ("ZRANGEBYSCORE", users, NEVER_MICROSECONDS, "+inf", "LIMIT", 0, limit),
@@ -239,8 +249,11 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
         names = [*(yield from _candidates(commands, limit, sample)), *names]
     names = list(dict.fromkeys([*user_ids, *list(dict.fromkeys(names))[:limit]]))
     by_tasks = commands.config.fair_by == "tasks"
-    found = yield from read_users([keys.user(name) for name in names])
-    records: dict[str, Mapping[bytes, bytes]] = dict(zip(names, found, strict=True))
+    leases = [("HMGET", keys.task(task_id.decode()), "started", "companion") for task_id in sampled]
+    texts, started = yield from read_each([[("GET", keys.user(name)) for name in names], leases], only_sound=True)
+    records: dict[str, Mapping[bytes, bytes]] = {
+        name: users_record(text) for name, text in zip(names, texts, strict=True)
+    }
     organizations = list(dict.fromkeys(record[b"group"].decode() for record in records.values() if b"group" in record))
     replies = yield from read_sound(
         [("HMGET", keys.organization(name), *_ORGANIZATION_FIELDS) for name in organizations]
@@ -250,7 +263,7 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
         weights=number(counters.get(b"active")) / MILLIONTHS,
         active_users=int(number(counters.get(b"active_users"))),
         mean=_mean_run_seconds(counters),
-        busy_seconds=busy_last_hour(counters, now_us(now)),
+        busy_seconds=busy_last_hour(counters, now_us(now)) + int(running) * _mean_seconds_since(started, now),
         running=int(running),
         known=int(known),
         users=int(busy),
@@ -266,6 +279,15 @@ def _read_shard(commands: Commands, limit: int, sample: int, user_ids: Sequence[
 
 def _record(fields: Sequence[str], values: Sequence[bytes | None]) -> Mapping[bytes, bytes]:
     return {name.encode(): value for name, value in zip(fields, values, strict=True) if value is not None}
+
+
+def _mean_seconds_since(started: Sequence[Sequence[bytes | None]], now: float) -> float:
+    """Return the mean time since the starts of some running tasks, at most an hour each; a companion in a call counts none."""
+    ages = (
+        0.0 if companion or moment is None else min(3600.0, max(0.0, now - number(moment) / 1_000_000))
+        for moment, companion in started
+    )
+    return sum(ages) / max(1, len(started))
 
 
 def _mean_run_seconds(counters: Mapping[bytes, bytes]) -> float:
@@ -399,6 +421,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         # By then its share of the running tasks is more than that.
         expected_wait_seconds=counted / (share * whole.running) if whole.running else 0.0,
         other_weights=max(0.0, weights - counted_weight),
+        weight=number(record.get(b"weight")) or 1.0,
         lane_waits={lane: max(0.0, shard.now - at) for lane, at in shard.oldest[user_id].items()},
     )
 

@@ -36,6 +36,7 @@ from django_fairque.engine.scripting.operations import (
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
+from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 
 
 @dataclass(frozen=True)
@@ -412,6 +413,14 @@ class UserQueue:
         equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
         """
         return self._run(ended_tasks(self._commands, self.user_id, examined))
+
+    def history(self, hours: int = USER_HOURS, days: int = USER_DAYS, *, now: float | None = None) -> UserHistory:
+        """Return the user's figures by hour and by day, also after the user was forgotten.
+
+        ``hours`` is the number of hours by the clock, up to 48 (the default), and ``days`` the number of days in UTC, up to
+        35 (the default). Both include the present one, and are at least 1.
+        """
+        return self._run(history(self._commands, self.user_id, hours, days, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

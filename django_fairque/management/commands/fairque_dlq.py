@@ -96,7 +96,7 @@ class Command(QueueCommand):
             return
         matching = sum(group.count for group in found.groups)
         looked = f", of {found.looked_at:,} looked at" if found.looked_at != matching else ""
-        rest = "" if found.is_whole else ", the oldest; there are more"
+        rest = "" if found.is_whole else ", the newest; there are more"
         yield f"{pluralize(len(found.groups), 'group')} of {pluralize(matching, 'dead letter')}{looked}{rest}"
 
     def _count(self) -> Iterator[str]:

@@ -19,7 +19,15 @@ from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.management.listing import Column, Listing, age
 from django_fairque.monitoring.formatting import duration, number, plain, share
 from django_fairque.monitoring.monitor import exceeded_limits
-from django_fairque.monitoring.report import queue_lines, reserved_slots, shard_lines, top_lines, top_users, user_lines
+from django_fairque.monitoring.report import (
+    history_lines,
+    queue_lines,
+    reserved_slots,
+    shard_lines,
+    top_lines,
+    top_users,
+    user_lines,
+)
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -92,8 +100,13 @@ class Command(QueueCommand):
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
         if options["user"] is not None:
-            user = queue.user(options["user"]).stats()
-            yield from [json.dumps(asdict(user))] if options["json"] else user_lines(user)
+            user = queue.user(options["user"])
+            figures, history = user.stats(), user.history()
+            yield from (
+                [json.dumps({**asdict(figures), "history": asdict(history)})]
+                if options["json"]
+                else [*user_lines(figures), *history_lines(history)]
+            )
             return
         if options["names"]:
             hours = 1 if options["since"] is None else round(options["since"] / HOUR_SECONDS)
@@ -106,8 +119,8 @@ class Command(QueueCommand):
         reserved = reserved_slots(queue.workers())
         if options["json"]:
             parts = [asdict(shard) for shard in shards]
-            figures = {**asdict(stats), "shards": parts, "reserved": reserved, "over_limit": over}
-            yield json.dumps({**figures, **({"top": asdict(top)} if top else {})})
+            whole = {**asdict(stats), "shards": parts, "reserved": reserved, "over_limit": over}
+            yield json.dumps({**whole, **({"top": asdict(top)} if top else {})})
             return
         yield from queue_lines(stats)
         if reserved:

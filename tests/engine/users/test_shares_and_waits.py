@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 from redis import Redis
 
@@ -230,6 +233,44 @@ class TestBounds:
         assert {user.user_id for user in fairness.examined} == set(names)
         assert all(user.share_if_busy == pytest.approx(0.05) for user in fairness.examined)
         assert fairness.busy_seconds == pytest.approx(30, rel=0.01)
+
+
+@pytest.mark.parametrize(("tasks", "shards", "error"), [(60, 1, 1e-6), (150, 2, 1e-6), (900, 1, 0.25)])
+def test_the_time_of_running_tasks_counts_as_received(
+    make_queue: MakeQueue, tasks: int, shards: int, error: float
+) -> None:
+    """The test sums the run times of running tasks by user; of more than 200 the time of all users is of a sample."""
+    queue, rng, wanted = make_queue(shards=shards), random.Random(tasks), Counter[str]()
+    run(queue, "ended", 100)
+    for age in (3000, 600, 30, 1):
+        for _ in range(tasks // 4):
+            push(queue, f"u{rng.randrange(7)}", at=3600 - age)
+        for _shard in range(2 * shards):
+            for lease in queue.pop_batch(1000, "w", lease=4000, now=NOW + 3600 - age):
+                wanted[lease.user_id] += age
+    assert len(set(wanted.values())) > 1
+    queue.heartbeat("w", {}, now=NOW + 3600)
+    fairness = queue.fairness()
+    found = {user.user_id: user.busy_seconds for user in fairness.examined if user.running}
+    assert found == pytest.approx({user: float(seconds) for user, seconds in wanted.items()}, abs=0.01)
+    assert fairness.busy_seconds == pytest.approx(sum(wanted.values()), rel=error, abs=110)
+
+
+def test_a_task_that_has_run_for_days_counts_one_hour(queue: FairQueue) -> None:
+    push(queue, "a")
+    pop(queue, NOW, lease=9e5)
+    for seconds, counted in ((10, 10), (3600, 3600), (500_000, 3600)):
+        queue.heartbeat("w", {}, now=NOW + seconds)
+        assert by_user(queue)["a"].busy_seconds == counted
+        assert queue.fairness().busy_seconds == pytest.approx(counted)
+
+
+def test_tasks_that_run_in_one_call_count_once(queue: FairQueue) -> None:
+    queue.push_batch([task("a", name="index") for _ in range(5)], now=NOW)
+    assert len(queue.settle([], 1, worker="w", batches={"index": 5}, lease=900, now=NOW).leases) == 5
+    queue.heartbeat("w", {}, now=NOW + 100)
+    assert by_user(queue)["a"].busy_seconds == 100
+    assert queue.fairness().busy_seconds == pytest.approx(100)
 
 
 def test_the_expected_wait_counts_tasks_if_shares_are_counted_in_tasks(make_queue: MakeQueue) -> None:

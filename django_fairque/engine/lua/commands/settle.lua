@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work fetch runs
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -56,6 +56,7 @@ users.preload(user_names)
 for _, task in ipairs(ended) do
   local kind = task.kind
   task.owner = users.load(task.user)
+  user_periods.touch(task.owner)
   if kind then
     given_back = given_back or kind == 'release' or kind == 'crash'
     if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
@@ -191,7 +192,11 @@ end
 
 local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
-for _, task in ipairs(ended) do codes[task.index] = task.kind and handlers[task.kind](task) or finish(task) end
+for _, task in ipairs(ended) do
+  local kind, code = task.kind, task.kind and handlers[task.kind](task) or finish(task)
+  if kind ~= 'release' then user_periods.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed') end
+  codes[task.index] = code
+end
 if finished > 0 then
   counters.count('finished', finished)
   statistics.tally('finished', finished)

@@ -8,7 +8,7 @@
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
--- include numbers calls keys options counters clock slot statistics writes ring users saving mirrors removal due_work
+-- include numbers calls keys options counters clock slot statistics writes ring users saving mirrors removal user_periods due_work
 if ARGV[FIRST_ARG] then
   if counters.shard.sampled ~= math.floor(clock.now / 60e6) then
     slot.touch(P .. 'stats:hours')
@@ -41,6 +41,7 @@ end
 for _, name in ipairs(due_work.read_due(K.users, options.sweep_limit)) do
   local user = users.load(name)
   if users.is_idle(user) and not user.is_damaged then
+    user_periods.keep(user)
     redis.call('DEL', user.key)
     writes.zrem(K.users, name)
   else

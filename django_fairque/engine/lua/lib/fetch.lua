@@ -1,6 +1,6 @@
 -- Hand out the next tasks: `selection.select` (lib/selection.lua) decides which, then all of it is written. Used by the commands pop and settle.
 --
--- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task limit_turns turns selection
+-- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task user_periods limit_turns turns selection
 
 local fetch = {}
 
@@ -180,6 +180,7 @@ function fetch.hand_out(reply, limit, at, is_look)
   local payloads, record = payloads_of(taken), { exact(shard.token + 1) }
   note_quarantined(taken)
   for _, task in ipairs(expired) do slot.touch(keys.history(task.id)) end
+  for _, task in ipairs(expired) do user_periods.touch(task.owner) end
   if #expired > 0 then statistics.touch_minute() end
   slot.touch_all()
   for i, task in ipairs(taken) do

@@ -6,6 +6,7 @@ function keys.task(id) return P .. 'task:' .. id end
 function keys.payload(id) return P .. 'payload:' .. id end
 function keys.history(id) return P .. 'history:' .. id end
 function keys.user(user_name) return P .. 'user:' .. user_name end
+function keys.periods(user_name) return P .. 'periods:' .. user_name end
 function keys.normal(user_name) return P .. 'queue:user:' .. user_name .. ':normal' end
 function keys.critical(user_name) return P .. 'queue:user:' .. user_name .. ':critical' end
 function keys.scheduled(user_name) return P .. 'queue:user:' .. user_name .. ':scheduled' end

@@ -1,6 +1,6 @@
 -- The end of a lease: with an outcome, or because the task is given back.
 --
--- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine
+-- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine user_periods
 
 local leases = {}
 
@@ -74,5 +74,6 @@ end
 
 -- The same for one whose worker is gone.
 function leases.give_back_unreported(task, kind, reason)
+  if kind ~= 'released' then user_periods.note_attempt(task, 'failed') end
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
 end

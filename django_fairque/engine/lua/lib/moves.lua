@@ -1,7 +1,7 @@
 -- A task's record (`task_record.read`), and its moves between states. A move reads nothing: the caller has read the task and its user
 -- before the first write. Used by all commands that change tasks.
 --
--- include numbers calls keys options counters clock slot statistics writes alerts history records queues bounds deadlines limits edges
+-- include numbers calls keys options counters clock slot statistics writes alerts history records queues bounds deadlines limits edges user_periods
 
 local moves = {}
 
@@ -55,6 +55,7 @@ function moves.to_dead(user, task, failure, reason, trace, ...)
   history.add(task.id, failure, task.worker, reason, trace, (failure ~= 'expired' or task.kind) and task)
   records.add(user, 'failed', 1)
   records.add(user, 'dead', 1)
+  user_periods.count(user, 'dead')
   counters.count('dead:' .. failure, 1)
   counters.count('lying:' .. failure, 1)
   counters.count('died', 1)
@@ -105,6 +106,7 @@ function moves.touch(task)
   slot.touch(keys.history(task.id))
   slot.touch(task.priority == 6 and keys.critical(task.user) or keys.normal(task.user))
   slot.touch(keys.scheduled(task.user))
+  if task.owner then user_periods.touch(task.owner) end
   if task.state == 'started' then moves.touch_lease(task) end
   if task.limits then limits.touch(task) end
   if task.state == 'deferred' then

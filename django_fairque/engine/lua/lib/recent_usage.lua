@@ -60,13 +60,17 @@ function recent_usage.note_work(user, microseconds)
 end
 
 local index, least, edge = 0, 0, FIRST_WAIT -- the bucket of the last wait: the next one is often of the same
-function recent_usage.note_wait(user, microseconds)
+function recent_usage.bucket_of(microseconds)
   if microseconds < least or microseconds >= edge then
     index, least, edge = 0, 0, FIRST_WAIT
     while microseconds >= edge and index < LAST_BUCKET do
       index, least, edge = index + 1, edge, edge * 3
     end
   end
-  local field = WAITED[half_of(user, math.floor(clock.now / HOUR))][index]
+  return index
+end
+
+function recent_usage.note_wait(user, microseconds)
+  local field = WAITED[half_of(user, math.floor(clock.now / HOUR))][recent_usage.bucket_of(microseconds)]
   set(user, field, (user[field] or 0) + 1)
 end

@@ -1,7 +1,7 @@
 -- The stored form of a user's record: one string, with eight bytes for each number. To read and write records is a third of the work of a
 -- user's turn, so a call reads and writes the records of all its users with one command each.
 --
--- First come the numbers that most records have, then two numbers that say which of the other fields follow (bit n of the first one
+-- First come the numbers that most records have, then three numbers that say which of the other fields follow (bit n of the first one
 -- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/model/user_record.py reads the same
 -- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 52.
 --
@@ -16,7 +16,12 @@ local GROUPS = {
     'max_bytes', 'sla', 'paused', 'held', 'tat', 'rated', 'last_gap', 'debt', 'resolve_turn', 'plan_looked_up', 'plan_deployed',
   },
   {},
+  { 'period' },
 }
+for index = 0, 20 do
+  local names = GROUPS[3]
+  names[index + 2], names[index + 23] = 'ended:' .. index, 'before:' .. index -- lib/user_periods.lua
+end
 for half = 0, 1 do
   local names = GROUPS[2]
   names[#names + 1] = 'recent:' .. half
@@ -28,25 +33,26 @@ local IN_EACH = {
   tag = true, ['ready:3'] = true, run = true, expected = true, start = true, over = true, credit = true, counted = true, came = true,
   started = true, finished = true, busy = true, waited = true, mean = true, since = true, hour = true,
 }
-local FIRST_PART, FIRST_SIZE = '<dddddddddddddddddd', 144
+local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
 local TEXTS, NUMBER = records.TEXTS, 8 -- bytes of a number
 
 local BITS = {} -- by field: the number of its group, and what its bit counts
-for group = 1, 2 do
+for group = 1, 3 do
   local bit_value = 1
   for at = 1, #GROUPS[group] do
     BITS[GROUPS[group][at]], bit_value = { group = group, value = bit_value }, bit_value * 2
   end
 end
 
--- The other fields of records with these two numbers: `names` in their order, and `has`, the set of them.
-local KEPT = 200
-local layouts, number_of_layouts = {}, 0 -- by the second number, and then by the first one
-local function layout_of(first, second)
-  local layout = layouts[second] and layouts[second][first]
-  if layout then return layout end
+-- The other fields of records with these three numbers: `names` in their order, and `has`, the set of them.
+local KEPT = 500
+local layouts, number_of_layouts = {}, 0 -- by the third number, then by the second one, then by the first one
+local function layout_of(first, second, third)
+  local of_third = layouts[third]
+  local of_second = of_third and of_third[second]
+  if of_second and of_second[first] then return of_second[first] end
   local names, has = {}, {}
-  for group, mask in ipairs({ first, second }) do
+  for group, mask in ipairs({ first, second, third }) do
     for _, name in ipairs(GROUPS[group]) do
       if mask % 2 == 1 then
         names[#names + 1], has[name] = name, true
@@ -55,10 +61,11 @@ local function layout_of(first, second)
     end
     if mask > 0 then return nil end -- a field that this version does not know
   end
-  layout = { first = first, second = second, names = names, has = has, size = #names, format = '<' .. string.rep('d', #names) }
+  local layout = { first = first, second = second, third = third, names = names, has = has, size = #names, format = '<' .. string.rep('d', #names) }
   if number_of_layouts >= KEPT then layouts, number_of_layouts = {}, 0 end
-  layouts[second] = layouts[second] or {}
-  layouts[second][first], number_of_layouts = layout, number_of_layouts + 1
+  layouts[third] = layouts[third] or {}
+  layouts[third][second] = layouts[third][second] or {}
+  layouts[third][second][first], number_of_layouts = layout, number_of_layouts + 1
   return layout
 end
 
@@ -84,14 +91,15 @@ end
 -- A user with this record; nil if the text is none. Without a text a new user.
 function user_record.read(name, key, text)
   local tag, ready, run, expected, start, over, credit, counted, came = NEVER_SERVED, 0, 0, 0, 0, 0, 0, 0, 0 -- never served: before everyone
-  local started, finished, busy, waited, mean, since, hour, first, second = 0, 0, 0, 0, 0, 0, 0, 0, 0
+  local started, finished, busy, waited, mean, since, hour, first, second, third = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   if text then
     if #text < FIRST_SIZE then return nil end
-    tag, ready, run, expected, start, over, credit, counted, came, started, finished, busy, waited, mean, since, hour, first, second = struct.unpack(FIRST_PART, text)
+    tag, ready, run, expected, start, over, credit, counted, came, started, finished, busy, waited, mean, since, hour, first, second, third =
+      struct.unpack(FIRST_PART, text)
     local sum = ready + run + expected + start + over + credit + counted + came + started + finished + busy + waited + mean + since + hour
     if not (is_number(sum) and (tag == NEVER_SERVED or is_number(tag))) then return nil end
   end
-  local layout = is_mask(first) and is_mask(second) and layout_of(first, second)
+  local layout = is_mask(first) and is_mask(second) and is_mask(third) and layout_of(first, second, third)
   if not layout or text and #text < FIRST_SIZE + NUMBER * layout.size then return nil end
   local user = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = key, windows = {}, changed = {}, text = text, layout = layout, weight = 1, tag = tag, ready = ready,
@@ -123,25 +131,27 @@ end
 
 -- The layout for the other fields of this user that have a value.
 local function least_layout(user)
-  local masks = { 0, 0 }
+  local masks = { 0, 0, 0 }
   for name, bit in pairs(BITS) do
     local value = user[name]
     if value ~= nil and value ~= (name == 'weight' and 1 or 0) then masks[bit.group] = masks[bit.group] + bit.value end
   end
-  return layout_of(masks[1], masks[2])
+  return layout_of(masks[1], masks[2], masks[3])
 end
 
 -- The layout with the changed fields too. The changes are forgotten.
 local function layout_with_changes(user)
   local layout, changed = user.layout, user.changed
-  local has, first, second = layout.has, 0, 0
+  local has, masks = layout.has, nil
   for field in pairs(changed) do
     changed[field] = nil -- not a new table, which would grow again with each field
     local bit = not IN_EACH[field] and not has[field] and user[field] ~= nil and BITS[field]
-    if bit and bit.group == 1 then first = first + bit.value elseif bit then second = second + bit.value end
+    if bit then
+      masks = masks or { layout.first, layout.second, layout.third }
+      masks[bit.group] = masks[bit.group] + bit.value
+    end
   end
-  if first == 0 and second == 0 then return layout end
-  return layout_of(layout.first + first, layout.second + second)
+  return masks and layout_of(masks[1], masks[2], masks[3]) or layout
 end
 
 local function values_of(layout, user)
@@ -164,7 +174,7 @@ function user_record.pack(user)
   end
   user.layout = layout
   local text = struct.pack(FIRST_PART, user.tag, user['ready:3'], user.run, user.expected, user.start, user.over, user.credit, user.counted, user.came,
-    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, layout.first, layout.second)
+    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, layout.first, layout.second, layout.third)
   if values and values[1] then text = text .. struct.pack(layout.format, unpack(values)) end
   if not (user.group or user.plan or user.explicit or user.pause_note) then return text end
   local texts = {}
