@@ -212,7 +212,7 @@ def test_no_role_has_rights_that_it_does_not_use() -> None:
 
 
 def test_a_worker_has_the_rights_that_it_uses() -> None:
-    others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "keys", *CONFIRM_COMMANDS}
+    others = {"time", "fcall", "eval", "evalsha", "info", "loading", "limit", "rev", "keys", *CONFIRM_COMMANDS}
     assert (used_by_scripts() | used_by_reads()) - others == {*READ_COMMANDS, *WRITE_COMMANDS, *WORK_COMMANDS}
 
 

@@ -23,7 +23,7 @@ NUMBERS = st.floats(min_value=0.5, max_value=1e15)
 
 
 def test_both_languages_name_the_same_fields() -> None:
-    numbered = re.search(r"local GROUPS = \{(.*?)\n\}", SOURCE, re.DOTALL)
+    numbered = re.search(r"local GROUPS = \{\n  \{(.*?)\n  \}", SOURCE, re.DOTALL)
     first = re.search(r"local IN_EACH = \{(.*?)\n\}", SOURCE, re.DOTALL)
     assert numbered
     assert first

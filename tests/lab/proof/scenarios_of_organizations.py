@@ -23,6 +23,22 @@ def two_organizations(scene: Scene) -> None:
     scene.pop(2)
 
 
+def a_share_that_is_given(scene: Scene) -> Act:
+    two_organizations(scene)
+    scene.queue.organization("h").set_share(0.3, now=scene.now)
+    return lambda queue: queue.organization("g").set_share(0.2, now=scene.now)
+
+
+def tasks_of_organizations_with_shares(scene: Scene) -> Act:
+    two_organizations(scene)
+    for name in ("g", "h"):
+        scene.queue.organization(name).set_share(0.4, now=scene.now)
+    leases = scene.queue.pop_batch(2, "w1", lease=LEASE, now=scene.now)
+    for lease in leases:
+        scene.queue.finish(lease, took=30, now=scene.now)
+    return lambda queue: queue.pop_batch(3, "w1", lease=LEASE, now=scene.now)
+
+
 def a_user_with_a_backlog_who_joins_an_organization(scene: Scene) -> Act:
     scene.push("one", "two")
     scene.pop()

@@ -4,7 +4,7 @@
 
 local records = {}
 
-records.TEXTS = { group = true, pause_note = true, plan = true, explicit = true, period = true } -- fields; all others are numbers
+records.TEXTS = { group = true, pause_note = true, plan = true, explicit = true } -- fields; all others are numbers
 
 function records.set(one, field, value)
   one[field] = value
