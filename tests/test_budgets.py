@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 23_530,
-    "admin": 3_670,
-    "management": 2_290,
-    "monitoring, web, integrations": 2_575,
+    "core": 23_890,
+    "admin": 3_750,
+    "management": 2_360,
+    "monitoring, web, integrations": 2_615,
     "backends, testing, checks, embedded": 3_270,
     "package root": 830,
-    "Lua": 5_450,
+    "Lua": 5_550,
 }
-TESTS_BUDGET = 60_300
+TESTS_BUDGET = 60_600
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

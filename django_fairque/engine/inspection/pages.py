@@ -15,7 +15,7 @@ from django_fairque.engine.model.lanes import CLASS_NAMES, by_class
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_sound
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -278,8 +278,14 @@ def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
 
 
 def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:
-    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1)])
-    names = [worker.decode() for worker in ids]
+    reads = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES"), ("TIME",)]
+    ends, (seconds, _) = yield Read(reads)
+    # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays here as well.
+    names = [worker.decode() for worker, end in parse_scores(ends) if end > int(seconds) * 1_000_000]
+    return (yield from read_worker_records(commands, names))
+
+
+def read_worker_records(commands: Commands, names: Sequence[str]) -> Operation[list[WorkerRecord]]:
     records = (yield Read([("HGETALL", commands.keys.worker(name)) for name in names])) if names else []
     return [_worker(name, record) for name, record in zip(names, records, strict=True) if record]
 

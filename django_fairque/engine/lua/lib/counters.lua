@@ -20,7 +20,7 @@ local STATS = {
   'running', 'running:urgent', 'running:bulk', 'started:urgent', 'started:bulk', 'owed:normal', 'owed:bulk',
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
-  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn',
+  'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn', 'incidents',
 }
 local KEPT = 100 -- shards
 local kept, size = {}, 0 -- by the key of the counters
