@@ -94,8 +94,14 @@ def _one(name: str, value: Callable[[QueueStats], float], text: str) -> Family:
     return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.stats)})
 
 
-def _of_users(name: str, value: Callable[[Fairness], float], text: str) -> Family:
-    return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.fairness)})
+def _of_users(name: str, value: Callable[[Fairness], float | None], text: str) -> Family:
+    """Define a metric that is absent while the value is None."""
+
+    def values(figures: Figures) -> Mapping[str, float]:
+        number = value(figures.fairness)
+        return {} if number is None else {"": number}
+
+    return Family(GaugeMetricFamily, name, text, values)
 
 
 def _by_task_name(
@@ -199,8 +205,8 @@ FAMILIES = (
     ),
     _of_users(
         "fairness_index",
-        lambda fairness: 1.0 if fairness.jain_index is None else fairness.jain_index,
-        "Jain's index of the worker time of users who wait, by weight; 1 is fair.",
+        lambda fairness: fairness.jain_index,
+        "Jain's index of the worker time of users who wait, by weight; 1 is fair. Absent while fewer than two wait.",
     ),
     _one("workers", lambda stats: stats.workers, "Worker processes that live and serve the queue."),
     _one("due", lambda stats: stats.due, "What waits for a worker's maintenance."),

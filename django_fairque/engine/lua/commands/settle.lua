@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome and 3 per user, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases due_work fetch runs task_names
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -51,6 +51,7 @@ for i = 1, size do
       task.most, task.last = tonumber(most), tonumber(last)
       given_back = given_back or kind == 'release' or kind == 'crash'
       if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
+      if kind == 'crash' then task_names.touch() end
       moves.touch(task)
     end
     ended[#ended + 1] = task
