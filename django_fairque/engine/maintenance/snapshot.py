@@ -140,7 +140,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags incidents incident
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags incidents incident runs
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
@@ -177,7 +177,7 @@ _TYPES = {
         "hash",
     ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost"), "zset"),
+    **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost", "runs"), "zset"),
     **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),
