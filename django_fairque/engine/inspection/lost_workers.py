@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.inspection.pages import MAX_PAGE_SIZE, WorkerRecord, read_worker_records
 from django_fairque.engine.inspection.worker_activity import decode_activity
@@ -63,9 +63,10 @@ def lost_workers(shards: Shards) -> Operation[list[LostWorker]]:
 def read_lost(home: Commands, now: float | None) -> Operation[tuple[list[LostWorker], list[str], float]]:
     """Return the workers that are lost, the ids of those that are back or have a successor, and the time."""
     names = [home.keys(name) for name in ("workers", "workers:lost")]
-    *lists, clock = yield Read([*(("ZRANGE", name, 0, MAX_PAGE_SIZE, "WITHSCORES") for name in names), ("TIME",)])
-    moment = int(clock[0]) + int(clock[1]) / 1_000_000 if now is None else now
-    living, lost = ({worker.decode(): at / 1_000_000 for worker, at in parse_scores(some)} for some in lists)
+    reads: list[tuple[Any, ...]] = [("ZRANGE", name, 0, MAX_PAGE_SIZE, "WITHSCORES") for name in names]
+    lists = yield Read([*reads, ("TIME",)] if now is None else reads)
+    moment = int(lists[2][0]) + int(lists[2][1]) / 1_000_000 if now is None else now
+    living, lost = ({worker.decode(): at / 1_000_000 for worker, at in parse_scores(some)} for some in lists[:2])
     lost.update((worker, end) for worker, end in living.items() if end <= moment)
     lost = {worker: at for worker, at in lost.items() if moment - at < LOST_SECONDS}
     if not lost:

@@ -277,11 +277,13 @@ def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
     return PartialList(sorted(found.values(), key=lambda record: natural_order(record.worker)), shards.missing)
 
 
-def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:
-    reads = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES"), ("TIME",)]
-    ends, (seconds, _) = yield Read(reads)
+def workers_of_shard(commands: Commands, now: int | None = None) -> Operation[list[WorkerRecord]]:
+    """Return the workers that live at ``now`` (µs), by default by the server's clock."""
+    reads: list[tuple[Any, ...]] = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES")]
+    ends, *clock = yield Read([*reads, ("TIME",)] if now is None else reads)
+    moment = int(clock[0][0]) * 1_000_000 if now is None else now
     # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays here as well.
-    names = [worker.decode() for worker, end in parse_scores(ends) if end > int(seconds) * 1_000_000]
+    names = [worker.decode() for worker, end in parse_scores(ends) if end > moment]
     return (yield from read_worker_records(commands, names))
 
 

@@ -257,7 +257,7 @@ def health(queue: Shards) -> Operation[Health]:
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     parts: list[Operation[Any]] = [
         read_each([attendance_reads(shard, now) for shard in shards]),
-        listing.workers_of_shard(shards[0]),
+        listing.workers_of_shard(shards[0], now),
         read_lost(shards[0], now / 1_000_000),
         read_each([[("SMEMBERS", shard.keys(SIGNING_KEYS)) for shard in shards]]),
     ]
