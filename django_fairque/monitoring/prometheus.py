@@ -10,6 +10,7 @@ increase like any other.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -94,14 +95,8 @@ def _one(name: str, value: Callable[[QueueStats], float], text: str) -> Family:
     return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.stats)})
 
 
-def _of_users(name: str, value: Callable[[Fairness], float | None], text: str) -> Family:
-    """Define a metric that is absent while the value is None."""
-
-    def values(figures: Figures) -> Mapping[str, float]:
-        number = value(figures.fairness)
-        return {} if number is None else {"": number}
-
-    return Family(GaugeMetricFamily, name, text, values)
+def _of_users(name: str, value: Callable[[Fairness], float], text: str) -> Family:
+    return Family(GaugeMetricFamily, name, text, lambda figures: {"": value(figures.fairness)})
 
 
 def _by_task_name(
@@ -205,8 +200,8 @@ FAMILIES = (
     ),
     _of_users(
         "fairness_index",
-        lambda fairness: fairness.jain_index,
-        "Jain's index of the worker time of users who wait, by weight; 1 is fair. Absent while fewer than two wait.",
+        lambda fairness: math.nan if fairness.jain_index is None else fairness.jain_index,
+        "Jain's index of the worker time of users who wait, by weight; 1 is fair. NaN while fewer than two wait.",
     ),
     _one("workers", lambda stats: stats.workers, "Worker processes that live and serve the queue."),
     _one("due", lambda stats: stats.due, "What waits for a worker's maintenance."),
