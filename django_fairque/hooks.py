@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.lease import Lease
     from django_fairque.engine.model.task import Task
-    from django_fairque.engine.statistics.health import Alert
+    from django_fairque.engine.statistics.incidents import IncidentChange
 
 
 class Tracing(Protocol):
@@ -39,13 +39,13 @@ class Tracing(Protocol):
 
 
 class AlertSender(Protocol):
-    """Sends alerts of the queues to a receiver."""
+    """Sends messages about incidents of the queues to a receiver."""
 
-    def put(self, alerts: Iterable[Alert]) -> None:
-        """Send these alerts soon. Returns at once, from any thread."""
+    def put(self, changes: Iterable[IncidentChange]) -> None:
+        """Send these messages soon. Returns at once, from any thread."""
 
     def end(self, seconds: float) -> None:
-        """Send the remaining alerts, for at most ``seconds``."""
+        """Send the remaining messages, for at most ``seconds``."""
 
 
 tracing: Tracing | None = None

@@ -13,6 +13,7 @@ from django_fairque.admin.pages.audit import AuditPage
 from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
+from django_fairque.admin.pages.incidents import IncidentPage, IncidentsPage
 from django_fairque.admin.pages.limits import LimitsPage
 from django_fairque.admin.pages.live import LivePage
 from django_fairque.admin.pages.model_events import ModelEventsPage
@@ -32,7 +33,18 @@ if TYPE_CHECKING:
 
 
 PAGES: tuple[type[AdminPage], ...] = (
-    *(OverviewPage, LivePage, QueuesPage, UsersPage, OrganizationsPage, LimitsPage, TasksPage, TaskNamesPage),
+    *(
+        OverviewPage,
+        LivePage,
+        IncidentsPage,
+        IncidentPage,
+        QueuesPage,
+        UsersPage,
+        OrganizationsPage,
+        LimitsPage,
+        TasksPage,
+        TaskNamesPage,
+    ),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
     *(SchedulesPage, WorkersPage, ModelEventsPage, AuditPage),
 )

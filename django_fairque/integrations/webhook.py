@@ -27,7 +27,7 @@ from django_fairque.version import __version__
 
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WebhookConfig
-    from django_fairque.engine.statistics.health import Alert
+    from django_fairque.engine.statistics.incidents import IncidentChange
 
 logger = get_logger("django_fairque.monitoring")
 
@@ -51,18 +51,21 @@ class WebhookError(FairQueueError):
         self.is_final = is_final
 
 
-def describe_alert(alert: Alert) -> dict[str, Any]:
-    """Return an alert as an object of the JSON format."""
+def describe_change(change: IncidentChange) -> dict[str, Any]:
+    """Return a message about an incident as an object of the JSON format."""
+    incident = change.incident
+    at = incident.last_at if incident.closed_at is None else incident.closed_at
     return {
-        "kind": alert.kind,
-        "queue": alert.queue,
-        "at": alert.at,
-        "task_id": alert.task_id,
-        "task_name": alert.name,
-        "user_id": alert.user_id,
-        "priority": alert.priority.name if alert.task_id else "",
-        "lane": alert.lane if alert.task_id else "",
-        "text": str(alert),
+        "kind": change.kind,
+        "queue": incident.queue,
+        "at": at,
+        "incident": incident.id,
+        "rule": incident.rule,
+        "subject": incident.subject,
+        "opened_at": incident.opened_at,
+        "alerts": incident.alerts,
+        "users": dict(incident.users),
+        "text": str(change),
     }
 
 
@@ -169,15 +172,15 @@ class WebhookSender:
         self._pause = 0.0
         self._next_warning_at = 0.0
 
-    def put(self, alerts: Iterable[Alert]) -> None:
-        """Send these alerts soon. Returns at once; does nothing without a webhook."""
+    def put(self, changes: Iterable[IncidentChange]) -> None:
+        """Send messages about these changes soon. Returns at once; does nothing without a webhook."""
         try:
             if get_config().monitor.webhook is None:
                 return
         except ConfigurationError:  # a queue may be created without a configuration
             return
         with self._changed:
-            self._waiting.extend(map(describe_alert, alerts))
+            self._waiting.extend(map(describe_change, changes))
             if self._thread is None and self._waiting:
                 self._thread = threading.Thread(target=self._run, name="fairque-webhook", daemon=True)
                 self._thread.start()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, short, suggestion
-from django_fairque.integrations.webhook import WebhookError, send_alerts
 from django_fairque.safely import get_logger
 
+from .announcements import report_changes
 from .formatting import duration, number, share
 
 if TYPE_CHECKING:
@@ -99,11 +99,18 @@ class MonitorAlert:
     since: float
 
     def __str__(self) -> str:
+        return f"queue {self.queue}: {self.figure}"
+
+    @property
+    def figure(self) -> str:
+        """The figure and its limit in words."""
         metric = METRICS[self.rule.metric]
         value, limit = metric.written(self.value), metric.written(self.rule.over)
-        if self.state == "cleared":
-            return f"queue {self.queue}: {metric.what} back to {value} (limit {limit})"
-        return f"queue {self.queue}: {metric.what} {value}, over {limit}"
+        return (
+            f"{metric.what} back to {value} (limit {limit})"
+            if self.state == "cleared"
+            else f"{metric.what} {value}, over {limit}"
+        )
 
 
 class StatsMonitor:
@@ -113,8 +120,9 @@ class StatsMonitor:
 
     Args:
         rules: the rules to check; by default the rules of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default alerts are logged, and sent to the webhook of the configuration
-            (``MONITOR["WEBHOOK"]``) if there is one. A failed call is logged, and the next alert is passed to the function.
+        on_alert: called with each `MonitorAlert`; by default they open and close incidents (``queue.incidents``), which are
+            logged, mailed and sent to the webhook of the configuration, once for all monitors of the queue. A failed call is
+            logged, and the next alert is passed to the function.
     """
 
     def __init__(
@@ -125,7 +133,8 @@ class StatsMonitor:
     ) -> None:
         self._queue = queue
         self.rules = tuple(_load_configured_rules() if rules is None else rules)
-        self._on_alert = on_alert or _log
+        self._on_alert = on_alert
+        self._closed: set[AlertRule] = set()
         self._since: dict[AlertRule, float] = {}
         self._raised: set[AlertRule] = set()
 
@@ -138,14 +147,28 @@ class StatsMonitor:
         figures = self._queue.get_stats() if stats is None else stats
         moment = time.time() if now is None else now
         changes = [change for rule in self.rules if (change := self._evaluate(rule, figures, moment))]
+        if self._on_alert is None:
+            self._report(changes)
+            return changes
         for change in changes:
             try:
                 self._on_alert(change)
             except Exception:  # noqa: PERF203 - the others are still reported
                 logger.exception("on_alert failed for: %s", change)
-        if changes and self._on_alert is _log and _has_webhook():
-            _send(changes)
         return changes
+
+    def _report(self, changes: Sequence[MonitorAlert]) -> None:
+        """Open and close incidents. An earlier process may have opened one of a rule that is not broken any more."""
+        incidents, messages = self._queue.incidents, []
+        for change in changes:
+            if change.state == "raised":
+                messages += incidents.open_limit(change.rule.name, change.figure)
+                self._closed.discard(change.rule)
+        for rule in self.rules:
+            if rule not in self._since and rule not in self._closed:
+                messages += incidents.close_limit(rule.name)
+                self._closed.add(rule)
+        report_changes(messages)
 
     @property
     def raised(self) -> list[AlertRule]:
@@ -177,29 +200,16 @@ def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[s
     return [str(alert) for alert in StatsMonitor(queue, rules, on_alert=lambda _: None).check(stats)]
 
 
+def close_recovered(queue: FairQueue) -> None:
+    """Close the incidents that are over, also those of configured limits that no figure exceeds, and send the messages."""
+    changes, rules = queue.incidents.update(), _load_configured_rules()
+    stats = queue.get_stats() if rules else None
+    for rule in rules:
+        if stats and not stats.missing_shards and METRICS[rule.metric].value(stats) <= rule.over:
+            changes += queue.incidents.close_limit(rule.name)
+    report_changes(changes)
+
+
 def _load_configured_rules() -> list[AlertRule]:
     limits = get_config().monitor.limits
     return [AlertRule(name, limits[name], CONFIGURED_RULE_SECONDS) for name in METRICS if name in limits]
-
-
-def _log(alert: MonitorAlert) -> None:
-    (logger.warning if alert.state == "raised" else logger.info)("%s", alert)
-
-
-def _has_webhook() -> bool:
-    try:
-        return get_config().monitor.webhook is not None
-    except ConfigurationError:  # a program that makes its queue itself needs no settings
-        return False
-
-
-def _send(alerts: Sequence[MonitorAlert]) -> None:
-    """Send one message for all alerts: a receiver that hangs delays a check only once."""
-    fields = [
-        {"kind": alert.state, "queue": alert.queue, "rule": alert.rule.name, "value": alert.value, "since": alert.since}
-        for alert in alerts
-    ]
-    try:
-        send_alerts([{**known, "text": str(alert)} for known, alert in zip(fields, alerts, strict=True)])
-    except WebhookError as error:
-        logger.warning("alerts were not sent: %s", error)

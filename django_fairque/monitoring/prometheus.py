@@ -10,6 +10,7 @@ increase like any other.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -199,8 +200,8 @@ FAMILIES = (
     ),
     _of_users(
         "fairness_index",
-        lambda fairness: 1.0 if fairness.jain_index is None else fairness.jain_index,
-        "Jain's index of the worker time of users who wait, by weight; 1 is fair.",
+        lambda fairness: math.nan if fairness.jain_index is None else fairness.jain_index,
+        "Jain's index of the worker time of users who wait, by weight; 1 is fair. NaN while fewer than two wait.",
     ),
     _one("workers", lambda stats: stats.workers, "Worker processes that live and serve the queue."),
     _one("due", lambda stats: stats.due, "What waits for a worker's maintenance."),

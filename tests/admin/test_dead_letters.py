@@ -124,7 +124,7 @@ def test_an_action_on_a_group_leads_back_to_the_groups(admin_client: Client, que
     assert 'name="from" value="groups"' in form[2]
     question = post(admin_client, group, **fields)
     groups = url(queue="default", user_id="bolt")
-    assert f'<a href="{groups}"' in question, "No, take me back"
+    assert f'<a href="{groups}"' in question, "No, go back"
     done = admin_client.post(group, hidden(question))
     assert done.headers["Location"] == groups
     bury(queue, "no order 2", user_id="bolt")

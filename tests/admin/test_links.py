@@ -81,7 +81,7 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
     found = links(admin_client, page, **query)
     assert found[USER] == ("users", {"user": USER})
     text = admin_client.get(reverse("admin:django_fairque_users"), found[USER][1]).content.decode()
-    assert "What holds for this user" in text
+    assert "Settings of this user" in text
     tiles = re.findall(r"<dt>([^<]*)</dt><dd><a href=\"([^\"]*)\"", text)
     assert [title for title, _ in tiles] == [
         *("running", "ready", "scheduled", "wait for others", "finished", "became dead letters")

@@ -8,7 +8,6 @@ import pytest
 
 from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
-from django_fairque.engine.dependencies import dependencies
 from django_fairque.engine.statistics import task_names
 from django_fairque.monitoring import first_come
 from tests.fixture_types import Client, FairQueue, Redis
@@ -52,7 +51,6 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LETTERS_GROUPED")),
         (dead_letters, "MAX_DEAD_LETTERS_COUNTED"),
-        (dependencies, "RUN_RECORDS_READ"),
         *((dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED"), (dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE")),
     ):
         monkeypatch.setattr(module, name, 200)

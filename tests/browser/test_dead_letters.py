@@ -54,7 +54,7 @@ def test_all_dead_letters_of_an_error_are_discarded_after_a_confirmation_with_th
     row = page.get_by_role("row", name="no such address")
     row.get_by_role("button", name="Discard…").click()
     expect(page.get_by_role("heading", name="Discard 3 dead letters?")).to_be_visible()
-    page.get_by_role("link", name="No, take me back").click()
+    page.get_by_role("link", name="No, go back").click()
     assert queue.dlq.count() == 4
     row.get_by_role("button", name="Discard…").click()
     page.get_by_role("button", name="Yes, discard them").click()

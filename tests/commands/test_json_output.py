@@ -48,6 +48,7 @@ def test_lists_print_a_line_of_json_for_each_thing(words: str, queue: FairQueue,
         bury(f"no such {user}", user=user)
         queue.user(user).set_organization(user)
         queue.limit(user).close()
+        queue.incidents.open_limit(user, "text")
         queue.schedules.add(user, every=60, task=queue.dlq.list()[0].original_task)
     found = [json.loads(line) for line in run(*command).splitlines()]
     assert [type(line) for line in found] == [dict, dict]

@@ -59,7 +59,7 @@ def push_late(queue: FairQueue, server: Server, **options: float) -> None:
 
 def end_last_worker(queue: FairQueue, server: Server) -> None:
     """Leave nobody to remove the record of the last worker."""
-    queue.heartbeat("w", {}, ttl=60, now=time.time() - 100)
+    queue.heartbeat("w", {}, ttl=60, now=time.time() - 1000)
     push_late(queue, server)
 
 

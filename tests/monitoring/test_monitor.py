@@ -85,14 +85,26 @@ def test_a_handler_that_fails_is_logged_and_the_next_change_is_told(
 def test_changes_are_logged_without_a_handler(
     queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "django_fairque.monitoring")
+    caplog.set_level(logging.INFO, "django_fairque.worker")
     monitor = StatsMonitor(queue, [AlertRule("depth", 1)])
     monitor.check(replace(stats, depth={"NORMAL": 5}))
+    (incident,) = queue.incidents.recent()
     monitor.check()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "queue default: ready tasks 5, over 1"),
-        ("INFO", "queue default: ready tasks back to 0 (limit 1)"),
+        ("WARNING", f"queue default: incident {incident.id} opened: over the limit of depth: ready tasks 5, over 1"),
+        ("INFO", f"queue default: incident {incident.id} recovered after 0 min: over the limit of depth: 1 alert"),
     ]
+
+
+def test_monitors_of_two_processes_report_an_incident_once(
+    queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitors = [StatsMonitor(queue, [AlertRule("depth", 1)]) for _ in range(2)]
+    for monitor in monitors:
+        monitor.check(replace(stats, depth={"NORMAL": 5}))
+    assert caplog.text.count("opened") == 1
+    StatsMonitor(queue, [AlertRule("depth", 1)]).check()  # the process after a restart
+    assert [incident.is_open for incident in queue.incidents.recent()] == [False]
 
 
 def test_a_server_that_is_away_clears_no_alert(make_server: MakeServer) -> None:

@@ -19,6 +19,7 @@ from django_fairque.conf import get_queue
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.health import Alert
+from django_fairque.engine.statistics.incidents import Incident, IncidentChange
 from django_fairque.integrations import webhook
 from django_fairque.monitoring.monitor import AlertRule, StatsMonitor
 from django_fairque.signals import sla_at_risk
@@ -30,6 +31,8 @@ from tests.tls import Authority
 
 SECRET = "/services/secret-part"
 ALERT = Alert("at_risk", 100.0, "default", "t1", "<!channel>", "app.report", Priority.HIGH, deadline=130.0)
+INCIDENT = Incident("i1", "default", "sla", "HIGH", 90.0, 100.0, None, 3, str(ALERT), str(ALERT), {"<!channel>": 3})
+OPENED = IncidentChange("opened", INCIDENT)
 
 
 class Receiver(ThreadingHTTPServer):
@@ -96,29 +99,30 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def announce(*alerts: Alert) -> SignalThread:
+def announce(*announcements: Alert | IncidentChange) -> SignalThread:
     signal_thread = SignalThread(WorkerOptions("w"), [])
-    signal_thread.announce(alerts)
+    signal_thread.announce(announcements)
     return signal_thread
 
 
-def test_alerts_of_a_worker_are_sent_as_json(receiver: Receiver) -> None:
-    announce(ALERT).end(10)
+def test_an_incident_is_sent_as_json_and_its_alerts_are_not(receiver: Receiver) -> None:
+    announce(ALERT, ALERT, OPENED).end(10)
     (posted,) = receiver.posted
     assert posted == {
         "source": "django_fairque",
         "omitted": 0,
         "alerts": [
             {
-                "kind": "at_risk",
+                "kind": "opened",
                 "queue": "default",
                 "at": 100.0,
-                "task_id": "t1",
-                "task_name": "app.report",
-                "user_id": "<!channel>",
-                "priority": "HIGH",
-                "lane": "normal",
-                "text": str(ALERT),
+                "incident": "i1",
+                "rule": "sla",
+                "subject": "HIGH",
+                "opened_at": 90.0,
+                "alerts": 3,
+                "users": {"<!channel>": 3},
+                "text": str(OPENED),
             }
         ],
     }
@@ -126,10 +130,10 @@ def test_alerts_of_a_worker_are_sent_as_json(receiver: Receiver) -> None:
 
 @pytest.mark.usefixtures("use_slack")
 def test_a_name_in_a_slack_message_mentions_no_channel(receiver: Receiver) -> None:
-    announce(*[ALERT] * (webhook.MAX_ALERTS_PER_MESSAGE + 5)).end(10)
+    announce(*[OPENED] * (webhook.MAX_ALERTS_PER_MESSAGE + 5)).end(10)
     (posted,) = receiver.posted
     lines = posted["text"].splitlines()
-    assert lines[0].startswith("queue default: task t1 (app.report, HIGH) of user '&lt;!channel&gt;' has 30 s left")
+    assert "of user '&lt;!channel&gt;' has 30 s left" in lines[0]
     assert lines[-1] == "and 5 more"
 
 
@@ -143,7 +147,7 @@ def test_a_receiver_that_hangs_delays_no_signal(receiver: Receiver, monkeypatch:
 
     sla_at_risk.connect(on_alert, sender="app.report")
     try:
-        signal_thread = announce(ALERT)
+        signal_thread = announce(ALERT, OPENED)
         wait_until(lambda: bool(receiver.posted))
         signal_thread.announce([ALERT])
         wait_until(lambda: len(received) == 2)
@@ -159,12 +163,12 @@ def test_refused_alerts_are_sent_again(
 ) -> None:
     monkeypatch.setattr(webhook, "MIN_RETRY_PAUSE_SECONDS", 0.05)
     receiver.status = 503
-    signal_thread = announce(ALERT)
+    signal_thread = announce(OPENED)
     wait_until(lambda: len(receiver.posted) > 1)
     receiver.status = 200
     signal_thread.end(10)
     last = len(receiver.posted)
-    assert receiver.posted[-1]["alerts"][0]["task_id"] == "t1"
+    assert receiver.posted[-1]["alerts"][0]["incident"] == "i1"
     signal_thread.end(10)
     assert len(receiver.posted) == last
     assert (
@@ -181,7 +185,7 @@ def test_a_refused_alert_is_dropped(
     receiver: Receiver, caplog: pytest.LogCaptureFixture, status: int, reason: str
 ) -> None:
     receiver.status = status
-    signal_thread = announce(ALERT)
+    signal_thread = announce(OPENED)
     wait_until(lambda: "dropped" in caplog.text)
     signal_thread.end(10)
     assert len(receiver.posted) == 1
@@ -194,8 +198,8 @@ def test_changes_of_a_monitor_are_one_message(receiver: Receiver) -> None:
     monitor = StatsMonitor(queue, [AlertRule("depth", 0), AlertRule("idle_backlog", 0)])
     assert len(monitor.check()) == 2
     (posted,) = receiver.posted
-    assert [alert["kind"] for alert in posted["alerts"]] == ["raised", "raised"]
-    assert posted["alerts"][0]["text"] == "queue default: ready tasks 1, over 0"
+    assert [alert["kind"] for alert in posted["alerts"]] == ["opened", "opened"]
+    assert posted["alerts"][0]["text"].endswith(": over the limit of depth: ready tasks 1, over 0")
     receiver.status = 500
     queue.user("acme").purge()
     assert len(monitor.check()) == 2  # sending failed, and the check is not affected

@@ -31,6 +31,7 @@ CLASSES = {
     "LimitQueue": "engine/limits/limits.py",
     "XCom": "engine/dependencies/dependencies.py",
     "TaskLogs": "engine/inspection/task_logs.py",
+    "Incidents": "engine/statistics/incidents.py",
 }
 """Each synchronous class with the module in which it is."""
 HEAD = '''"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.tools.async_classes."""

@@ -24,7 +24,7 @@ RUN_MAX_TASKS = 200
 
 
 class RunsPage(AdminPage):
-    """The newest runs. No list of runs is stored, so the newest tasks name them."""
+    """The newest runs, of all users."""
 
     name = "runs"
     title = gettext_lazy("Runs")

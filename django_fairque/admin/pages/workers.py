@@ -191,6 +191,7 @@ class WorkersPage(AdminPage):
             "longest": max(
                 (slot for slot in slots if slot.seconds), key=lambda slot: slot.seconds or 0.0, default=None
             ),
+            "lost": self.queue.incidents.lost_workers(),
             "deaths": [self._death_row(death) for death in list_recent_deaths(records, now)[:DEATHS_SHOWN]],
             **self.build_page_links(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
@@ -249,6 +250,12 @@ class WorkersPage(AdminPage):
         )
         self.ask_first(sentence % {"worker": self.subject}, _("Stop it"))
         return self._send_command("stop", _("Worker %(worker)s will stop at its next heartbeat."))
+
+    @Action("change_worker")
+    def acknowledge(self) -> str:
+        if not self.queue.incidents.acknowledge(self.subject):
+            raise ValueError(_("Worker %(worker)s is not lost; nothing was done.") % {"worker": self.subject})
+        return _("Worker %(worker)s is no longer listed as lost.") % {"worker": self.subject}
 
     def _send_command(self, command: str, done: str) -> str:
         if not self.queue.set_worker_command(self.subject, command):

@@ -15,7 +15,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidation
 from django_fairque.engine.model.ids import check_id, check_ids
 from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.records import TaskState
-from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound, slices
+from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, slices
 from django_fairque.engine.scripting.task_fields import read_fields, read_task_fields
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ MAX_LISTED_DEPENDENCIES = 1000
 """The most ids in one list of a view."""
 NODE_FIELDS = ("state", "name", "user")
 NODE_TIME_FIELDS = ("created", "ready", "started", "ended")
-RUN_RECORDS_READ = 2000
-"""The number of records that are read to find runs."""
+MAX_RUNS_KEPT = 200
+"""Runs that are listed (``lua/lib/push_dependencies.lua``)."""
 MAX_RUNS_READ = 20
 RUN_TASKS_READ = 200
 """The most tasks of one run (on each shard) that are read for its progress."""
@@ -232,19 +232,17 @@ class RunProgress:
 
 
 def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress]]:
-    """Return the runs among the newest records of each state, of `RUN_RECORDS_READ` in all. The newest runs come first."""
+    """Return the runs that were pushed, or added to, last."""
     check_integer(limit, "limit", 1, MAX_RUNS_READ)
-    share = max(1, RUN_RECORDS_READ // (len(TaskState) * len(shards)))
-    created: dict[str, float] = {}
-    for shard in shards:
-        lists = yield Read([("ZREVRANGE", shard.keys.state(state.value), 0, share - 1) for state in TaskState])
-        ids = [task_id.decode() for some in lists for task_id in some]
-        for run, at in (
-            yield from read_sound([("HMGET", shard.keys.task(task_id), "run", "created") for task_id in ids])
-        ):
-            if run:
-                created[run.decode()] = max(created.get(run.decode(), 0.0), seconds(at) or 0.0)
-    run_ids = sorted(created, key=lambda run_id: (-created[run_id], run_id))[:limit]
+    last: dict[str, float] = {}
+    for scored in (yield Read([("ZREVRANGE", shard.keys("runs"), 0, -1, "WITHSCORES") for shard in shards])):
+        for name, at in parse_scores(scored):
+            last[name.decode()] = max(last.get(name.decode(), 0.0), at)
+    known = sorted(last, key=lambda run_id: (-last[run_id], run_id))[:MAX_RUNS_KEPT]
+    questions = [("EXISTS", shard.keys.run(run_id)) for run_id in known for shard in shards]
+    there = (yield Read(questions)) if questions else []
+    size = len(list(shards))
+    run_ids = [run_id for index, run_id in enumerate(known) if any(there[size * index : size * (index + 1)])][:limit]
     places = [(run_id, shard.keys.run(run_id)) for run_id in run_ids for shard in shards]
     reads = [("SCARD", key) for _, key in places] + [("SRANDMEMBER", key, RUN_TASKS_READ) for _, key in places]
     reply = (yield Read(reads)) if reads else []

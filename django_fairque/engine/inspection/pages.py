@@ -15,7 +15,7 @@ from django_fairque.engine.model.lanes import CLASS_NAMES, by_class
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
-from django_fairque.engine.scripting.operations import Operation, Read, read_users
+from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, read_users
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
@@ -277,9 +277,17 @@ def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
     return PartialList(sorted(found.values(), key=lambda record: natural_order(record.worker)), shards.missing)
 
 
-def workers_of_shard(commands: Commands) -> Operation[list[WorkerRecord]]:
-    (ids,) = yield Read([("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1)])
-    names = [worker.decode() for worker in ids]
+def workers_of_shard(commands: Commands, now: int | None = None) -> Operation[list[WorkerRecord]]:
+    """Return the workers that live at ``now`` (µs), by default by the server's clock."""
+    reads: list[tuple[Any, ...]] = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES")]
+    ends, *clock = yield Read([*reads, ("TIME",)] if now is None else reads)
+    moment = int(clock[0][0]) * 1_000_000 if now is None else now
+    # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays here as well.
+    names = [worker.decode() for worker, end in parse_scores(ends) if end > moment]
+    return (yield from read_worker_records(commands, names))
+
+
+def read_worker_records(commands: Commands, names: Sequence[str]) -> Operation[list[WorkerRecord]]:
     records = (yield Read([("HGETALL", commands.keys.worker(name)) for name in names])) if names else []
     return [_worker(name, record) for name, record in zip(names, records, strict=True) if record]
 

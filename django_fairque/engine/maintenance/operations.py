@@ -27,8 +27,8 @@ class Sweep:
     has ended.
 
     ``alerts`` is the number of alerts that wait to be fetched, ``messages`` the number of messages that wait to be carried
-    to other shards. ``look_at`` is the moment of the next due maintenance, ``schedule_at`` that of the next schedule; None
-    if there is none. ``now`` is the server's time.
+    to other shards. ``incidents`` is not 0 while incidents are open or workers are lost. ``look_at`` is the moment of the
+    next due maintenance, ``schedule_at`` that of the next schedule; None if there is none. ``now`` is the server's time.
     """
 
     due: int
@@ -46,6 +46,7 @@ class Sweep:
     alerts: int = 0
     schedule_at: float | None = None
     messages: int = 0
+    incidents: int = 0
 
 
 def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:

@@ -145,7 +145,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags periods
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags periods incidents incident runs
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
@@ -154,13 +154,16 @@ _REGISTRIES = split_names("""
 """)
 _TYPES = {
     **dict.fromkeys(
-        ("stats", "task", "group", "worker", "xcom", "xcom_bytes", "events", "logs", "limit", "periods"), "hash"
+        split_names("""
+            stats task group worker xcom xcom_bytes events logs limit periods incidents:open incident
+        """),
+        "hash",
     ),
     **dict.fromkeys(
         ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
     ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    **dict.fromkeys(("schedules:workers", "results", "xcoms"), "zset"),
+    **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost", "runs"), "zset"),
     **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments"), "list"),

@@ -15,6 +15,7 @@ from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_logs as sync_task_logs
 from django_fairque.engine.inspection import task_lookup as lookup
+from django_fairque.engine.inspection.lost_workers import LostWorker, lost_workers
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.limits import limits as sync_limits
@@ -24,7 +25,7 @@ from django_fairque.engine.maintenance import resharding
 from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration, positive_us
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
-from django_fairque.engine.model.ids import Users, check_id
+from django_fairque.engine.model.ids import Users, check_id, check_text
 from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
@@ -37,6 +38,7 @@ from django_fairque.engine.schedules import declarations, schedule_ops
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
+from django_fairque.engine.statistics import incidents as sync_incidents
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
+    from django_fairque.engine.statistics.incidents import Incident, IncidentChange
     from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
     from django_fairque.engine.users.organizations import OrganizationStats
@@ -105,6 +108,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         self.dlq = AsyncDeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
         self.logs = AsyncTaskLogs(self._shards, self._run, self._read_all_shards)
+        self.incidents = AsyncIncidents(self._shards, self._run)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -495,9 +499,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
 
-        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first; those
-        of shards that can't be reached stay there. Raises `RedisConnectionError` only if there is nothing else to hand
-        out.
+        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first, of the
+        shards that can be reached. Raises `RedisConnectionError` if there are none.
         """
         return await self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 
@@ -1458,3 +1461,56 @@ class AsyncTaskLogs:
         current one, and `TaskSerializationError` if a text is not Unicode or there are too many lines.
         """
         await self._run(sync_task_logs.record_logs(self._shards, lease, lines, omitted, now))
+
+
+class AsyncIncidents:
+    # Generated from `Incidents` by python -m tests.tools.async_classes.
+    """The incidents of one queue, and its lost workers, returned by ``queue.incidents``. Most methods take ``now``, as the
+    methods of the queue do. The first shard keeps incidents: methods raise `RedisConnectionError` if it can't be reached.
+    """
+
+    def __init__(self, shards: Shards, run: AsyncDriver) -> None:
+        self._shards, self._run = shards, run
+
+    async def recent(self, limit: int = 100) -> list[Incident]:
+        """Return incidents: the open ones first, then the latest. At most ``limit``, from 1 to 1000; 100 by default."""
+        return await self._run(sync_incidents.recent_incidents(self._shards, limit))
+
+    async def get(self, incident_id: str) -> Incident | None:
+        """Return the incident ``incident_id``; None if it is not known, or was forgotten after 30 days."""
+        return next(
+            iter(
+                await self._run(sync_incidents.read_incidents(self._shards, [check_text(incident_id, "incident_id")]))
+            ),
+            None,
+        )
+
+    async def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
+        """Count ``alerts`` of `AsyncFairQueue.take_alerts` in incidents, which they open. Return the changes about which this
+        caller has to send messages, and no other. Workers call this.
+        """
+        return await self._run(sync_incidents.record_alerts(self._shards, alerts, now))
+
+    async def update(self, *, now: float | None = None) -> list[IncidentChange]:
+        """Close incidents that are over, and open one if workers were lost. Return the changes, as `record` does."""
+        return await self._run(sync_incidents.update_incidents(self._shards, now))
+
+    async def open_limit(self, name: str, text: str, *, now: float | None = None) -> list[IncidentChange]:
+        """Open the incident of the limit ``name``, with ``text`` for people. Return the changes, as `record` does."""
+        return await self._run(sync_incidents.open_limit(self._shards, name, text, now))
+
+    async def close_limit(self, name: str, *, now: float | None = None) -> list[IncidentChange]:
+        """Close the incident of the limit ``name``, if it is open. Return the changes, as `record` does."""
+        return await self._run(sync_incidents.close_limit(self._shards, name, now))
+
+    async def lost_workers(self) -> list[LostWorker]:
+        """Return the workers that ended without saying so in the last 24 hours, the latest first.
+
+        A worker is no longer lost if it is back, if a worker of its name has started since, or if somebody has acknowledged
+        the loss.
+        """
+        return await self._run(lost_workers(self._shards))
+
+    async def acknowledge(self, worker: str, *, now: float | None = None) -> bool:
+        """Remove the lost ``worker`` (the id of a `LostWorker`) from the list. Returns whether it was there."""
+        return await self._run(sync_incidents.acknowledge(self._shards, check_text(worker, "worker"), now))

@@ -34,6 +34,7 @@ from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
+from django_fairque.engine.statistics.incidents import Incidents
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
@@ -91,6 +92,7 @@ class FairQueue(executor.QueueOfShards):
         self.dlq = DeadLetterQueue(self._shards, self._run, self._read_all_shards, self._write_all_shards)
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
         self.logs = TaskLogs(self._shards, self._run, self._read_all_shards)
+        self.incidents = Incidents(self._shards, self._run)
 
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -475,9 +477,8 @@ class FairQueue(executor.QueueOfShards):
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
         """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
 
-        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first; those
-        of shards that can't be reached stay there. Raises `RedisConnectionError` only if there is nothing else to hand
-        out.
+        ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first, of the
+        shards that can be reached. Raises `RedisConnectionError` if there are none.
         """
         return self._write_all_shards(lambda shards: take_alerts(shards, limit, now))
 

@@ -44,10 +44,10 @@ PRODUCER_KEYS = split_names("""
     limit:* limit_users:* limit_tags:* limit_queue:* limited:* limits parked parked:*
     queue:user:* state:* task:* payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:*
     alerts schedules schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
-    signing_keys
+    signing_keys incidents incidents:open incident:* runs
 """)
 """A shard's keys that pushing, reading and canceling may write: all except leases and workers."""
-WORKER_RECORD_KEYS = ("workers", "worker:*", "deployments")
+WORKER_RECORD_KEYS = ("workers", "workers:lost", "worker:*", "deployments")
 
 
 @dataclass(frozen=True)

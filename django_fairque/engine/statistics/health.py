@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
+from django_fairque.engine.inspection.lost_workers import LostWorker, read_lost
 from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.ids import new_nonce
@@ -126,6 +127,8 @@ NO_WORKER_RUNS = "tasks are waiting and no worker is running; start one with man
 """The reason in a queue's health if tasks wait and no worker runs."""
 NO_WORKER_IS_READY = "no worker is running, so tasks that are pushed will wait; start one with manage.py fairque_worker"
 """The reason in a queue's health if no worker runs and no task waits."""
+LATELY_LOST_SECONDS = 600.0
+"""Seconds for which a lost worker makes a queue degraded."""
 LATE_MAINTENANCE_SECONDS = 60
 """Seconds after which maintenance that should have been done by now is missing."""
 
@@ -230,6 +233,12 @@ def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     return _shorten(sentences, "1 more process does not respond", "{:,} more processes do not respond")
 
 
+def lately_lost(workers: Sequence[LostWorker], now: int) -> list[str]:
+    """Return a sentence for each worker that was lost in the last minutes before ``now`` (µs)."""
+    sentences = [str(worker) for worker in workers if now / 1_000_000 - worker.lost_at < LATELY_LOST_SECONDS]
+    return _shorten(sentences, "1 more worker is lost", "{:,} more workers are lost")
+
+
 def health(queue: Shards) -> Operation[Health]:
     """Return whether the server keeps tasks safe and work is being done. ``queue`` are the shards.
 
@@ -248,10 +257,11 @@ def health(queue: Shards) -> Operation[Health]:
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     parts: list[Operation[Any]] = [
         read_each([attendance_reads(shard, now) for shard in shards]),
-        listing.workers_of_shard(shards[0]),
+        listing.workers_of_shard(shards[0], now),
+        read_lost(shards[0], now / 1_000_000),
         read_each([[("SMEMBERS", shard.keys(SIGNING_KEYS)) for shard in shards]]),
     ]
-    attended, records, (keys,) = yield from read_together(parts)
+    attended, records, (lost, *_), (keys,) = yield from read_together(parts)
     workers, due = attendance(attended)
     dead = sum(int(dead) for _, dead, _ in found_in)
     look = min(float(look or NEVER_MICROSECONDS) for _, _, (look, _) in found_in)
@@ -288,7 +298,14 @@ def health(queue: Shards) -> Operation[Health]:
         "eviction": info.get("maxmemory_policy"),
         "append_only_file": bool(info.get("aof_enabled")),
     }
-    reasons = [*refusals, *unknown_names(records), *blocked_loops(records), *unresponsive(records), *reasons]
+    reasons = [
+        *refusals,
+        *unknown_names(records),
+        *blocked_loops(records),
+        *unresponsive(records),
+        *lately_lost(lost, now),
+        *reasons,
+    ]
     reasons += missing_keys({key for reply in keys for key in reply}, records)
     status = "down" if is_down else "degraded" if reasons else "good"
     return Health(status, reasons, server, queue.missing)

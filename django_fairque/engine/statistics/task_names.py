@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_TASK_NAMES = 100
-"""Names that are kept of each hour; the attempts of others count under the empty name."""
+"""Names that are kept of each hour (``lua/lib/task_names.lua``); the attempts of others count under the empty name."""
 MAX_NAMES_PER_CALL = 200
-KEPT_MICROSECONDS = 26 * 3_600_000_000
-"""Microseconds: a day, the current hour, and one more."""
 SCHEDULED_SAMPLE = 300
 """Scheduled tasks that are read to learn how many of each name wait for a retry."""
 MAX_HOURS = 24
@@ -88,7 +86,7 @@ def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: 
         check_text(name, "a task name")
         if not isinstance(name_counts, AttemptCounts):
             raise TaskValidationError(f"the figures of {short(name)} must be AttemptCounts, got {short(name_counts)}")
-    args: list[str | int] = [MAX_TASK_NAMES, KEPT_MICROSECONDS, len(counts)]
+    args: list[str | int] = [len(counts)]
     for name, name_counts in counts.items():
         figures = {
             "attempts": name_counts.attempts,
@@ -109,13 +107,11 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
     parts = [1.0] * hours + [1 - passed / 3600]
-    records = []
-    if shards.is_present(shards.home):
-        keys = [shards.home.keys(f"stats:names:{this_hour - back}") for back in range(len(parts))]
-        records = yield from read_sound([("HGETALL", key) for key in keys])
+    keys = [f"stats:names:{this_hour - back}" for back in range(len(parts))]
+    records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
-    for record, part in zip(records, parts, strict=False):  # no records while the shard that has them is away
+    for record, part in zip(records, parts * len(list(shards)), strict=True):
         for key, value in record.items():
             kind, _, rest = key.decode("utf-8", "replace").partition(":")
             amount = part * int(value)

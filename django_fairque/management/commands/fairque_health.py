@@ -16,6 +16,7 @@ from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
 from django_fairque.monitoring.formatting import pluralize, size
 from django_fairque.monitoring.health import examine_health, worker_health
+from django_fairque.monitoring.monitor import close_recovered
 
 EXIT = {"good": 0, "degraded": 1, "down": 2}
 
@@ -23,7 +24,8 @@ EXIT = {"good": 0, "degraded": 1, "down": 2}
 class Command(QueueCommand):
     help = (
         "Say whether a queue is good (exit 0), degraded (1) or down (2, no task is accepted), and why; "
-        "and what its server is, can do, and keeps, found by trying. With --worker-file, how one worker of this machine is."
+        "and what its server is, can do, and keeps, found by trying. Closes incidents that are over. With --worker-file, how "
+        "one worker of this machine is."
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -47,7 +49,7 @@ class Command(QueueCommand):
             send_test_alert(options["queue"])
             self.write_lines("the webhook has accepted a test alert")
             return
-        health = worker_health(path) if path else _of_queue(options["queue"])
+        health = worker_health(path) if path else self._of_queue(options["queue"])
         if options["json"]:
             self.write_lines(json.dumps(dataclasses.asdict(health)))
         else:
@@ -59,13 +61,18 @@ class Command(QueueCommand):
                 self.write_lines(_server(health.server))
         sys.exit(EXIT[health.status])
 
-
-def _of_queue(name: str) -> Health:
-    try:
-        with queues_with_timeout() as open_queue:
-            return examine_health(open_queue(name))
-    except FairQueueError as error:
-        return Health("down", [str(error)], {})
+    def _of_queue(self, name: str) -> Health:
+        try:
+            with queues_with_timeout() as open_queue:
+                queue = open_queue(name)
+                health = examine_health(queue)
+                try:
+                    close_recovered(queue)
+                except FairQueueError as error:  # this process may only be allowed to read
+                    self.stderr.write(f"! incidents were not closed: {error}")
+                return health
+        except FairQueueError as error:
+            return Health("down", [str(error)], {})
 
 
 def _server(server: dict[str, Any]) -> str:

@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING
 
 from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.statistics.health import MAX_ALERTS, Alert
 from django_fairque.worker.common.log import logger
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
-from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
+from django_fairque.worker.reporting.attempts import TaskNameFigures
+from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.common.options import WorkerOptions
     from django_fairque.worker.common.status_board import OccupiedSlot
     from django_fairque.worker.leases.outage import Outages
+    from django_fairque.worker.reporting.signal_thread import Announcement
 
 RENEWAL_RETRY_SECONDS = 2.0
 """Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
@@ -43,6 +45,8 @@ WORKER_RECORD_TTL_SECONDS = 60.0
 
 ALERTS_PER_FETCH = 100
 """Fetched at once."""
+INCIDENT_UPDATE_SECONDS = 10.0
+"""Seconds between two looks of a worker at open incidents."""
 SCHEDULES_PER_SWEEP = 100
 """Schedules fired between two sweeps."""
 
@@ -108,7 +112,7 @@ class LeaseRenewal(threading.Thread):
         queues: Sequence[FairQueue],
         options: WorkerOptions,
         outages: Outages,
-        on_announcements: Callable[[Sequence[Alert | TaskEnding]], object],
+        on_announcements: Callable[[Sequence[Announcement]], object],
         on_command: Callable[[str], object],
         can_announce: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -129,6 +133,9 @@ class LeaseRenewal(threading.Thread):
         self._workers: dict[str, RenewedWorker] = {}
         self._returns: deque[LeaseReturn | Reconciliation] = deque()
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
+        self._first_shards = {queue.shards[0].display_name for queue in queues}
+        self._unrecorded = {queue.name: deque[Alert](maxlen=MAX_ALERTS) for queue in queues}
+        self._update_due: dict[str, float] = {}
         self._server_epochs = ServerEpochs()
         self._not_before = dict.fromkeys(self._queues, 0.0)
         self._ended = False
@@ -256,6 +263,9 @@ class LeaseRenewal(threading.Thread):
         while job.outcomes:
             some = job.outcomes[:500]
             settled = queue.settle(some, worker=job.worker_id)
+            figures = TaskNameFigures(queue.parent_queue)
+            figures.add(some, settled.statuses)
+            figures.record(at_once=True)
             if ended := list(endings_of_outcomes(queue.name, some, settled.statuses)):
                 self._on_announcements(ended)
             del job.outcomes[:500]
@@ -303,6 +313,7 @@ class LeaseRenewal(threading.Thread):
         """Report the loss. An emptied queue may be filled again with the same tasks: its running tasks are given up, because
         nothing would prevent a second run."""
         self._on_announcements([loss])
+        self._unrecorded[self._queues[loss.queue].name].append(loss)
         if loss.kind != "emptied":
             return
         shard_index = list(self._queues).index(loss.queue)
@@ -312,6 +323,20 @@ class LeaseRenewal(threading.Thread):
                 logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
                 member.on_revoked(shard_index, dropped)
 
+    def _record_incidents(self, queue: FairQueue, *, is_needed: bool) -> None:
+        """Record alerts, and every few seconds look for incidents that are over. The first shard of the queue keeps them: alerts
+        wait while it can't be reached."""
+        alerts, incidents = self._unrecorded[queue.name], queue.parent_queue.with_retry_timeout(0.0).incidents
+        try:
+            if alerts:
+                self._on_announcements(incidents.record(alerts))
+                alerts.clear()
+            if is_needed and monotonic() >= self._update_due.get(queue.name, 0.0):
+                self._update_due[queue.name] = monotonic() + INCIDENT_UPDATE_SECONDS
+                self._on_announcements(incidents.update())
+        except FairQueueError as error:
+            logger.debug("queue %s: incidents could not be recorded: %s", queue.name, error)
+
     def _sweep(self, name: str) -> None:
         queue, began = self._shard(name), monotonic()
         sweep = queue.sweep()
@@ -319,7 +344,11 @@ class LeaseRenewal(threading.Thread):
             sweep.alerts if self._can_announce() else 0
         )  # otherwise alerts stay for another worker, or the next sweep
         if alerts:
-            self._on_announcements(queue.take_alerts(ALERTS_PER_FETCH))
+            taken = queue.take_alerts(ALERTS_PER_FETCH)
+            self._unrecorded[queue.name].extend(taken)
+            self._on_announcements(taken)
+        if self._can_announce():
+            self._record_incidents(queue, is_needed=bool(sweep.incidents) and name in self._first_shards)
         has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at
         if next_due is not None and next_due <= sweep.now:
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)

@@ -1,5 +1,5 @@
-"""Sends Django signals about tasks, from a thread. Alerts also go to the log, to a callable of the application, by e-mail, and to
-the senders that integrations register.
+"""Sends Django signals about tasks, from a thread. Alerts also go to the log, in sums. Changes of incidents go to the log, by
+e-mail, and to the senders that integrations register.
 
 `TaskEnding` describes the end of a task that its own worker can't report, because its process was killed or no worker ran the
 task.
@@ -8,16 +8,19 @@ task.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Union
 
 from django.conf import settings
 
 from django_fairque import hooks, signals
 from django_fairque.engine.model.errors import TaskNotFoundError
+from django_fairque.engine.statistics.health import Alert
+from django_fairque.engine.statistics.incidents import IncidentChange
 from django_fairque.safely import is_a
 from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import log_ending, logger
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     from django_fairque.engine.model.outcome import Outcome
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.common.options import WorkerOptions
 
 
@@ -51,6 +53,9 @@ class TaskEnding:
     delay: float | None = None
 
 
+Announcement = Union[Alert, IncidentChange, TaskEnding]  # noqa: UP007 - evaluated on 3.10 too
+
+
 def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> Iterator[TaskEnding]:
     for outcome, status in zip(outcomes, statuses, strict=True):
         if status in ("dead", "retried"):
@@ -59,8 +64,8 @@ def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Seque
 
 
 MAX_WAITING_SIGNALS = 10_000
-MAX_ALERTS_PER_EMAIL = 50
-"""Alerts named in one e-mail; the rest are counted."""
+ALERT_LOG_SECONDS = 10.0
+"""Seconds between two log lines about alerts of tasks."""
 
 ALERT_SIGNALS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
@@ -90,14 +95,16 @@ class SignalThread:
         self._thread: threading.Thread | None = None
         self._ended = False
         self._alert_senders = [make() for make in hooks.alert_senders]
+        self._alert_log = AlertLog()
 
-    def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
-        """Announce alerts and endings of tasks. Can be called from any thread; returns at once."""
-        alerts = [announcement for announcement in announcements if not isinstance(announcement, TaskEnding)]
-        if alerts:
+    def announce(self, announcements: Sequence[Announcement]) -> None:
+        """Announce alerts, changes of incidents and endings of tasks. Can be called from any thread; returns at once."""
+        if alerts := [announcement for announcement in announcements if isinstance(announcement, Alert)]:
+            self._put([partial(report_alerts, alerts, self._alert_log)])
+        if changes := [announcement for announcement in announcements if isinstance(announcement, IncidentChange)]:
             for sender in self._alert_senders:
-                sender.put([alert for alert in alerts if alert.kind != "died"])
-            self._put([partial(report_alerts, alerts, self._options.alert_email)])
+                sender.put(changes)
+            self._put([partial(report_incidents, changes, self._options.alert_email)])
         if endings := [announcement for announcement in announcements if isinstance(announcement, TaskEnding)]:
             self._put(partial(self._report_ending, ending, is_logged=False) for ending in endings)
         if deaths := [alert for alert in alerts if alert.kind == "died" and _has_receivers("dead")]:
@@ -154,13 +161,15 @@ class SignalThread:
         try:
             while True:
                 with self._changed:
-                    while not self._waiting and not self._ended:
-                        self._changed.wait()
+                    while not self._waiting and not self._ended and not self._alert_log.is_due:
+                        self._changed.wait(self._alert_log.seconds_left)
                     some = list(self._waiting)
                     self._waiting.clear()
-                    if not some:
+                    if not some and self._ended:
+                        self._alert_log.write(at_once=True)
                         self._thread = None
                         return
+                self._alert_log.write()
                 for one in some:
                     call_safely("a piece of news", isolation.run_in_new_context, one)
                     isolation.clean_up_connections()
@@ -191,21 +200,59 @@ def _send_task_signals(status: str, name: str, about: dict[str, Any], delay: flo
             send_signal(signal, name, **about, **extra)
 
 
-def report_alerts(alerts: Sequence[Alert], email: Sequence[str]) -> None:
-    """Log the alerts, send their signals, and mail them. A step that fails is logged, and the others are done.
+class AlertLog:
+    """Log lines about alerts: the first one at once, then a line with the sum of each ten seconds of a queue. For one thread."""
 
-    Deaths are only logged: they have signals, which are sent for all other endings as well.
-    """
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = {}
+        self._last: dict[str, Alert] = {}
+        self._next_line_at = 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the next line is due; None if there is nothing to log."""
+        return max(0.0, self._next_line_at - monotonic()) if self._counts else None
+
+    @property
+    def is_due(self) -> bool:
+        return self.seconds_left == 0.0
+
+    def add(self, alert: Alert) -> None:
+        self._counts.setdefault(alert.queue, Counter())[alert.kind] += 1
+        self._last[alert.queue] = alert
+
+    def write(self, *, at_once: bool = False) -> None:
+        """Write the lines if they are due, or ``at_once``."""
+        if not self._counts or not (at_once or self.is_due):
+            return
+        for queue, counts in self._counts.items():
+            number, last = sum(counts.values()), self._last[queue]
+            if number == 1:
+                logger.warning("queue %s: %s", queue, last)
+            else:
+                kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
+                logger.warning("queue %s: %d alerts (%s); the last: %s", queue, number, kinds, last)
+        self._counts, self._next_line_at = {}, monotonic() + ALERT_LOG_SECONDS
+
+
+def report_alerts(alerts: Sequence[Alert], log: AlertLog) -> None:
+    """Log the alerts and send their signals. Deaths are only logged: they have signals, which are sent for all other endings as
+    well."""
     for alert in alerts:
         if alert.task_id:
-            logger.warning("queue %s: %s", alert.queue, alert)
-    alerts = [alert for alert in alerts if alert.kind != "died"]
-    for alert in alerts:
-        isolation.run_in_new_context(
-            partial(send_signal, ALERT_SIGNALS[alert.kind], alert.name or alert.queue, alert=alert)
-        )
-    if email and alerts:
-        call_safely(f"the e-mail to {', '.join(email)}", _send_email, alerts, email)
+            log.add(alert)
+            log.write()
+        if alert.kind != "died":
+            signal = ALERT_SIGNALS[alert.kind]
+            isolation.run_in_new_context(partial(send_signal, signal, alert.name or alert.queue, alert=alert))
+
+
+def report_incidents(changes: Sequence[IncidentChange], email: Sequence[str]) -> None:
+    """Log the changes and mail them."""
+    for change in changes:
+        (logger.info if change.kind == "closed" else logger.warning)("queue %s: %s", change.incident.queue, change)
+        if email:
+            call_safely(f"the e-mail to {', '.join(email)}", _send_email, change, email)
 
 
 def call_safely(what: str, call: Callable[..., Any], *arguments: Any) -> None:
@@ -215,12 +262,15 @@ def call_safely(what: str, call: Callable[..., Any], *arguments: Any) -> None:
         logger.exception("%s failed", what)
 
 
-def _send_email(alerts: Sequence[Alert], recipients: Sequence[str]) -> None:
+def _send_email(change: IncidentChange, recipients: Sequence[str]) -> None:
     from django.core.mail import send_mail
 
-    queues = ", ".join(sorted({alert.queue for alert in alerts}))
-    lines = [str(alert) for alert in alerts[:MAX_ALERTS_PER_EMAIL]]
-    if len(alerts) > MAX_ALERTS_PER_EMAIL:
-        lines.append(f"and {len(alerts) - MAX_ALERTS_PER_EMAIL} more")
-    subject = f"{settings.EMAIL_SUBJECT_PREFIX}{len(alerts)} alerts of queue {queues}"
-    send_mail(subject, "\n".join(lines), None, list(recipients))
+    incident = change.incident
+    words = {"opened": "incident", "summary": "incident goes on", "closed": "recovered"}[change.kind]
+    subject = f"{settings.EMAIL_SUBJECT_PREFIX}queue {incident.queue}: {words}: {incident.title}"
+    parts = [str(change), f"Show it: manage.py fairque_incidents --queue {incident.queue} {incident.id}"]
+    if change.kind == "opened":
+        parts.append(
+            "The next mails about it: at most one in ten minutes while more alerts come, and one when it is over."
+        )
+    send_mail(" ".join(subject.split()), "\n\n".join(parts), None, list(recipients))

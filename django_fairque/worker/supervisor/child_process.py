@@ -45,12 +45,11 @@ from django_fairque.worker.supervisor.process_factory import ForkedProcess, Proc
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
     from django_fairque.engine.queue.queue import FairQueue
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.common.options import WorkerOptions
     from django_fairque.worker.common.status_board import OccupiedSlot
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.leases.outage import Outages
-    from django_fairque.worker.reporting.signal_thread import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import Announcement
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
 
@@ -200,7 +199,7 @@ class ChildProcess:
         for first in range(0, len(tokens), 1000):
             self.send(SeparateEnded(shard_index, list(tokens[first : first + 1000])))
 
-    def announce(self, announcements: Sequence[Alert | TaskEnding]) -> None:
+    def announce(self, announcements: Sequence[Announcement]) -> None:
         """Make the process send these signals: their receivers are the project's code, which the supervisor does not run."""
         for first in range(0, len(announcements), 10):
             self.send(Announce(list(announcements[first : first + 10])))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
-    from django_fairque.engine.statistics.health import Alert
     from django_fairque.worker.execution.event_loop import BlockedLoop
-    from django_fairque.worker.reporting.signal_thread import TaskEnding
+    from django_fairque.worker.reporting.signal_thread import Announcement
 
 # --- from a process ---
 
@@ -89,7 +88,7 @@ class Revoked:
 class Announce:
     """Log and send these alerts and endings of tasks: the supervisor runs no code of the project."""
 
-    announcements: Sequence[Alert | TaskEnding]
+    announcements: Sequence[Announcement]
 
 
 @dataclass(frozen=True)

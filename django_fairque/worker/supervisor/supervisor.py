@@ -43,7 +43,7 @@ from django_fairque.worker.common.status_board import partial_lease
 from django_fairque.worker.leases.heartbeat import DRAIN_COMMAND, STOP_COMMAND, worker_figures
 from django_fairque.worker.leases.lease_renewal import LeaseRenewal, LeaseReturn
 from django_fairque.worker.leases.outage import Outages, get_startup_timeout
-from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS, TaskEnding
+from django_fairque.worker.reporting.signal_thread import MAX_WAITING_SIGNALS
 from django_fairque.worker.supervisor import child_main
 from django_fairque.worker.supervisor.child_process import (
     ChildLimits,
@@ -64,7 +64,8 @@ from django_fairque.worker.supervisor.separate_tasks import (
 if TYPE_CHECKING:
     from os import PathLike
 
-    from django_fairque.engine.statistics.health import Alert
+    from django_fairque.worker.reporting.signal_thread import Announcement
+
 
 HEALTH_WRITE_SECONDS = 1.0
 """Seconds between two writes of the health file. If it is older than ten of these, the worker hangs."""
@@ -277,7 +278,7 @@ class Supervisor:
         self._process_factory = ProcessFactory(options, len(self._shards), copied=copied)
         self._startup_timeout = get_startup_timeout(options, self._queues)
         self._outages = Outages(self._shards, self._startup_timeout)
-        self._announcements: deque[Alert | TaskEnding] = deque(maxlen=MAX_WAITING_SIGNALS)
+        self._announcements: deque[Announcement] = deque(maxlen=MAX_WAITING_SIGNALS)
         """Signals that a child is to send, as soon as one is ready."""
         self._commands: deque[str] = deque()
         on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping

@@ -19,6 +19,7 @@ from tests.engine.leasing.test_fairness import HOSTILE
 LUA = files("django_fairque.engine") / "lua"
 OTHERS = {"reply", "workers", "worker", "leases", "revoked", "xcom", "schedules", "schedules:due", "schedules:last"}
 OTHERS |= {"events", "shards", "schedules:versions", "schedules:workers", "schedules:retired", "schedules:runs"}
+OTHERS |= {"incidents", "incidents:open", "workers:lost"}
 
 
 @pytest.mark.parametrize("name", scripts.names())

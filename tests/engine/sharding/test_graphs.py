@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
+from redis import Redis
 
 from django_fairque.engine.inspection.search import Search
 from django_fairque.engine.model.errors import (
@@ -57,6 +58,18 @@ class TestGraphs:
         assert [run.run_id for run in queue.recent_runs(1)] == ["run-2"]
         with pytest.raises(TaskValidationError, match="limit"):
             queue.recent_runs(0)
+
+    def test_runs_stay_listed_after_thousands_of_other_tasks(self, queue: FairQueue, redis: Redis) -> None:
+        queue.push_graph([task(ONE, task_id="alone")], "run-1", now=NOW)
+        finish_all(queue)
+        queue.push_batch([task(f"u{number % 50}") for number in range(2_500)], now=NOW + 1)
+        finish_all(queue, NOW + 2)
+        assert [(run.run_id, run.done) for run in queue.recent_runs()] == [("run-1", 1.0)]
+        for number in range(210):
+            queue.push_graph([task(TWO)], f"more-{number}", now=NOW + 3 + number)
+        assert [run.run_id for run in queue.recent_runs(2)] == ["more-209", "more-208"]
+        for shard in queue.shards:
+            assert redis.zcard(shard._shards.home.keys("runs")) <= 201
 
     def test_a_search_for_all_states_finds_tasks_of_all_shards(self, queue: FairQueue) -> None:
         queue.push_graph(self.chain(), "run-1", now=NOW)

@@ -96,3 +96,17 @@ def test_hostile_task_names_do_not_affect_others(queue: FairQueue, redis: Redis)
 def test_run_times_are_counted_in_buckets(seconds: float, bucket: int) -> None:
     assert run_bucket(seconds) == bucket
     assert attempts(2, took=seconds).runs == Counter({bucket: 2})
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_attempts_whose_process_was_killed_count_as_failed(redis: Redis, shards: int) -> None:
+    """No worker reports them: the server counts them when it ends the lease."""
+    queue, now = FairQueue(redis, config=QueueConfig(shards=shards)), time.time()
+    for user in ("ann", "bob", "cid"):
+        queue.push(task(user, name="shop.pdf"), now=now)
+    (crashed,) = queue.pop_batch(1, "w1", lease=10, now=now)
+    assert len(queue.pop_batch(2, "w2", lease=10, now=now)) == 2
+    queue.shards[crashed.shard].release_worker("w1", [crashed.token], now=now + 1)
+    queue.sweep(now=now + 20)
+    (pdf,) = queue.task_names()
+    assert (pdf.name, pdf.attempts, pdf.failed) == ("shop.pdf", 3, 3)

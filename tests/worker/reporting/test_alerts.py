@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,13 @@ from django.core import mail
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.health import Alert
+from django_fairque.engine.statistics.incidents import Incident, IncidentChange
 from django_fairque.signals import sla_at_risk
 from django_fairque.worker.common.options import WorkerOptions
-from django_fairque.worker.reporting.signal_thread import MAX_ALERTS_PER_EMAIL, SignalThread, report_alerts
+from django_fairque.worker.reporting.signal_thread import SignalThread
+from tests.fixture_types import Redis, Server
 from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ def test_a_missed_sla_reaches_signal_receivers_in_a_worker_process(workers: Work
         return {line.decode() for line in lines}
 
     eventually(lambda: received() >= expected)
-    assert f"task {late} (noop, NORMAL) of user 'ann' started" in worker.log
+    assert f"task {late} (noop, NORMAL) of user 'ann'" in worker.log
     assert "this receiver is broken" in worker.log
 
 
@@ -68,14 +72,42 @@ def test_a_worker_fires_schedules(workers: Workers) -> None:
     assert workers.queue.get_task(last.task_id).user_id == "ann"
 
 
-def test_alerts_are_sent_in_one_mail_with_a_bounded_number_of_lines(settings: Any) -> None:
+def test_a_storm_of_alerts_has_few_log_lines_and_no_mail_for_each(
+    server: Server, redis: Redis, settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker with a backlog of 5,000 late tasks: one mail when the incident opens, at most one in ten minutes while alerts
+    come, and one when it is over."""
     settings.EMAIL_SUBJECT_PREFIX = "[shop] "
-    report_alerts([ALERT] * (MAX_ALERTS_PER_EMAIL + 5), ["ops@example.com", "two@example.com"])
-    (sent,) = mail.outbox
-    assert sent.subject == "[shop] 55 alerts of queue default"
-    assert sent.to == ["ops@example.com", "two@example.com"]
-    assert sent.body.splitlines()[0] == "task t1 (app.report, HIGH) of user 'acme' has 30 s left to start as promised"
-    assert sent.body.splitlines()[-1] == "and 5 more"
+    queue, begin = FairQueue(redis), time.time() - 3_000
+    queue.push_batch([Task.create("acme", 3, None, sla=1) for _ in range(5_000)], now=begin)
+    signal_threads = [SignalThread(WorkerOptions(f"w{i}", alert_email=("ops@example.com",)), [queue]) for i in range(2)]
+    moment = begin + 60
+    for number in range(20):
+        queue.sweep(now=moment)
+        for index in range(3):
+            alerts = queue.take_alerts(100, now=moment)
+            changes = queue.incidents.record(alerts, now=moment)
+            signal_threads[(number + index) % 2].announce([*alerts, *changes])
+        moment += 60
+    for signal_thread in signal_threads:
+        signal_thread.end(10)
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "alerts" in record.getMessage() or "task " in record.getMessage()
+    ]
+    assert len(lines) <= 8, lines
+    assert sum(int(found[1]) for line in lines if (found := re.search(r"default: (\d+) alerts", line))) > 1_000
+    (incident,) = queue.incidents.recent()
+    assert [sent.subject for sent in mail.outbox] == [
+        "[shop] queue default: incident: NORMAL tasks start late",
+        "[shop] queue default: incident goes on: NORMAL tasks start late",
+    ]
+    assert incident.id in mail.outbox[0].body
+    assert f"{incident.alerts:,} alerts" not in mail.outbox[0].body
+    queue.purge(10_000, now=moment)
+    (closed,) = queue.incidents.update(now=moment + 600)
+    assert str(closed).startswith(f"incident {incident.id} recovered after ")
 
 
 def test_an_error_while_alerts_are_reported_is_logged_and_the_others_are_sent(
@@ -99,8 +131,9 @@ def test_an_error_while_alerts_are_reported_is_logged_and_the_others_are_sent(
     logger.addHandler(caplog.handler)
     try:
         signal_thread = SignalThread(WorkerOptions("w", alert_email=("a@example.com",)), [])
+        incident = Incident("i1", "default", "sla", "HIGH", 90.0, 100.0, None, 1, str(ALERT), str(ALERT))
         signal_thread.announce([ALERT])
-        signal_thread.announce([ALERT])
+        signal_thread.announce([IncidentChange("opened", incident), ALERT])
         signal_thread.end(10)
     finally:
         logger.removeHandler(caplog.handler)

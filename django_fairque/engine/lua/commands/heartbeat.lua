@@ -17,6 +17,7 @@
 --         many as the worker has fetched
 -- include numbers calls lists counters clock statistics writes
 local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
+local LOST_KEPT_MS = 86400e3 -- what the record shows of a worker that was lost (lib/lost_workers.lua)
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
 local command = redis.call('HMGET', K.worker, 'command', 'commanded', 'code_version')
@@ -60,7 +61,7 @@ end
 writes.zadd(K.workers, clock.now + ttl, worker)
 writes.flush()
 redis.call('HSET', K.worker, unpack(fields))
-redis.call('PEXPIRE', K.worker, numbers.exact(math.ceil(ttl / 1000)))
+redis.call('PEXPIRE', K.worker, numbers.exact(math.ceil(ttl / 1000 + LOST_KEPT_MS)))
 if is_deployed then
   calls.attempt('RPUSH', deployments, clock.now_text .. ' ' .. code_version)
   calls.attempt('LTRIM', deployments, -KEPT_VERSIONS, -1)

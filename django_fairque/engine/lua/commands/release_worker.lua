@@ -9,7 +9,7 @@
 --         itself, m, then m tokens that it was running when it was ended for another reason
 -- REPLY   leases given back, 1 if there may be more
 -- COST    10 commands a lease
--- include clock slot statistics writes ring users queues saving task_record moves quarantine leases
+-- include clock slot statistics writes ring users queues saving task_record moves quarantine leases task_names
 local worker, reason, limit = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], tonumber(ARGV[FIRST_ARG + 3])
 local crashed = {}
 for i = 1, tonumber(ARGV[FIRST_ARG + 4]) do crashed[tonumber(ARGV[FIRST_ARG + 4 + i])] = true end
@@ -29,6 +29,7 @@ for _, id in ipairs(ids) do
 end
 if #tasks > 0 then statistics.touch_minute() end
 if next(crashed) then quarantine.touch() end
+if next(crashed) then task_names.touch() end
 slot.touch_all()
 queues.order_returning(tasks)
 for _, task in ipairs(tasks) do leases.give_back_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end

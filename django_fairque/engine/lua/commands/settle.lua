@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work fetch runs
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work fetch runs task_names
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -60,6 +60,7 @@ for _, task in ipairs(ended) do
   if kind then
     given_back = given_back or kind == 'release' or kind == 'crash'
     if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
+    if kind == 'crash' then task_names.touch() end
     moves.touch(task)
   else
     moves.touch_lease(task)

@@ -2,7 +2,7 @@
 -- pauses that end, dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
 -- consistent step (read all, write all, commit). Used by sweep, and by pop and settle before they hand out tasks.
 --
--- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents
+-- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents task_names
 
 local due_work = {}
 
@@ -30,6 +30,7 @@ local function tasks_of(ids, state)
     end
   end
   if #tasks > 0 then statistics.touch_minute() end
+  if #tasks > 0 and state == 'started' then task_names.touch() end
   slot.touch_all()
   return tasks
 end

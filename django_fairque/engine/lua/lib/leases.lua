@@ -1,6 +1,6 @@
 -- The end of a lease: with an outcome, or because the task is given back.
 --
--- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine user_periods
+-- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine user_periods task_names
 
 local leases = {}
 
@@ -45,6 +45,7 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   end
   leases.close(user, task, kind == 'released' and 0 or nil, kind ~= 'released')
   counters.count('returned:' .. kind, 1)
+  if kind ~= 'released' then task_names.add(task.raw.name or '', { 'attempts', 1, 'failed', 1 }) end -- no worker reports this attempt
   local is_first_crash = kind == 'crashed' and not task.is_suspect
   if kind == 'crashed' and not is_first_crash then quarantine.record_crash(task) end
   local is_charged = kind ~= 'released' and not is_first_crash

@@ -137,9 +137,13 @@ local function write_first()
   end
 end
 
+local MOST_RUNS = 200
 function push_dependencies.touch(run, is_graph)
   if is_graph then sizes, added, of_few, deferred = {}, {}, {}, {} end
-  if run ~= '' then check_set(keys.run(run)) end
+  if run ~= '' then
+    check_set(keys.run(run))
+    for _, oldest in ipairs(redis.call('ZRANGE', P .. 'runs', 0, -MOST_RUNS - 1)) do writes.zrem(P .. 'runs', oldest) end
+  end
   for _, item in ipairs(push.accepted) do
     if item.before and item.before.waited and redis.call('EXISTS', keys.waiting(item.id), keys.watchers(item.id)) > 0 then
       item.waited = true

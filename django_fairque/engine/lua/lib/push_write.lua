@@ -152,7 +152,10 @@ local function write_item(item, run)
   end
   local left = item.before and item.before.raw.run
   if left and left ~= run then writes.srem(keys.run(left), item.id) end
-  if run ~= '' then writes.sadd(keys.run(run), item.id) end
+  if run ~= '' then
+    writes.sadd(keys.run(run), item.id)
+    writes.zadd(P .. 'runs', clock.now, run)
+  end
   local due = item.form.debounce and clock.now + item.form.debounce or item.due
   if item.dropped then
     write_record(item, run, 'canceled', due)
