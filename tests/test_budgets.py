@@ -12,13 +12,13 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     "core": 23_530,
     "admin": 3_670,
-    "management": 2_290,
+    "management": 2_340,
     "monitoring, web, integrations": 2_575,
     "backends, testing, checks, embedded": 3_270,
     "package root": 830,
     "Lua": 5_450,
 }
-TESTS_BUDGET = 60_300
+TESTS_BUDGET = 60_900
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
