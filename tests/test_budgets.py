@@ -10,11 +10,11 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 23_530,
+    "core": 23_560,
     "admin": 3_670,
-    "management": 2_340,
+    "management": 2_350,
     "monitoring, web, integrations": 2_575,
-    "backends, testing, checks, embedded": 3_270,
+    "backends, testing, checks, embedded": 3_280,
     "package root": 830,
     "Lua": 5_450,
 }

@@ -10,7 +10,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.queue.served import describe_unserved, find_unserved
 from django_fairque.engine.statistics.health import Health
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
@@ -63,7 +65,12 @@ class Command(QueueCommand):
 def _of_queue(name: str) -> Health:
     try:
         with queues_with_timeout() as open_queue:
-            return examine_health(open_queue(name))
+            health = examine_health(open_queue(name))
+            unserved = find_unserved(map(open_queue, dict.fromkeys([name, *get_config().queues])))
+            reasons = [*health.reasons, *(describe_unserved(other) for other in unserved if other != name)]
+            return dataclasses.replace(
+                health, reasons=reasons, status="degraded" if reasons and health.status == "good" else health.status
+            )
     except FairQueueError as error:
         return Health("down", [str(error)], {})
 
