@@ -117,6 +117,10 @@ def test_each_page_is_published_as_markdown_and_listed_in_the_index(build: Build
     head = (site / "a.html").read_text().partition("</head>")[0]
     assert '<meta name="description" content="What A is." />' in head
     assert '<link rel="alternate" type="text/markdown" href="a.md" />' in head
+    assert '<meta property="og:title" content="A" />' in head
+    assert '<meta property="og:description" content="What A is." />' in head
+    assert "og:image" not in head  # its address is known in a build for publication only
+    assert "Copyright &#169; 2026, the django_fairque authors" in (site / "a.html").read_text()
 
 
 def test_pages_of_messages_are_completed_from_the_source(build: Build) -> None:
@@ -175,9 +179,9 @@ def test_pages_for_users_are_short_but_for_the_reference() -> None:
     assert {name: count for name, count in words.items() if count > MOST_WORDS} == {}
 
 
-def test_the_sidebar_has_each_page_for_users_once_and_the_index_for_contributors() -> None:
+def test_the_sidebar_has_each_page_for_users_once_and_none_for_contributors() -> None:
     listed = entries("index.md")
-    assert sorted(listed) == sorted({*USER_PAGES - {"index"}, "contributing/index"})
+    assert sorted(listed) == sorted(USER_PAGES - {"index"})
     assert len(listed) <= MOST_PAGES
 
 
