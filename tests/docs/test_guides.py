@@ -388,6 +388,16 @@ def test_the_example_of_an_own_admin_site_has_the_pages(project: Project) -> Non
     assert registered == {"Queue", "OutboxEntry"}
 
 
+def test_the_examples_of_the_cookbook_work_as_described(project: Project) -> None:
+    project.read("noisy-neighbors.md")
+    sys.modules["shop.digests"].send_all(["ann", "bob"])
+    sys.modules["shop.digests"].send_password_mail.enqueue("bob")
+    sys.modules["shop.rows"].import_all("carol", [1, 2])
+    sys.modules["shop.accounts"].join("carol", "big")
+    assert [lease.lane for lease in get_queue().pop_batch(10, "w")] == ["urgent", "normal", "normal", "bulk", "bulk"]
+    assert get_queue().organization("big").stats().members == 1
+
+
 def test_the_examples_of_servers_run(project: Project) -> None:
     project.read("servers.md")
 

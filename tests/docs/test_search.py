@@ -18,7 +18,7 @@ from tests.docs.blocks import DOCS, ROOT
 from tests.docs.questions import QUESTIONS
 
 QUERIES = {
-    "noisy neighbor": "explanation/fairness",
+    "noisy neighbor": "guides/noisy-neighbors",
     "multi-tenant": "explanation/fairness",
     "rate limit": "guides/limits",
     "priority": "guides/priorities-and-limits",

@@ -156,7 +156,7 @@ USER_PAGES = {
         *(page for folder in ("guides", "explanation", "reference") for page in (DOCS / folder).rglob("*.md")),
     ]
 } - {"changes", "development", "versions"}
-MOST_PAGES, MOST_WORDS = 41, 1500
+MOST_PAGES, MOST_WORDS = 42, 1500  # the cookbook would make the page of recipes too long
 KEYWORDS = re.compile(r"<!-- keywords: .* -->")
 
 
