@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.model.lanes import Lane
 from django_fairque.engine.model.task import Task
 from tests.leases import pop
 
@@ -29,7 +30,8 @@ def start_tasks(queue: FairQueue, count: int, now: float) -> Iterator[str]:
 def digest(make_queue: MakeQueue) -> Iterable[tuple[str, ...]]:
     """Count the seconds for which a password mail waits behind the digests of all customers, one of which runs."""
     waits = []
-    for of_digest, of_mail in (("normal", "normal"), ("bulk", "urgent")):
+    ways: tuple[tuple[Lane, Lane], ...] = (("normal", "normal"), ("bulk", "urgent"))
+    for of_digest, of_mail in ways:
         queue = make_queue()
         for number in range(CUSTOMERS):
             queue.push(Task.create(f"customer-{number}", 3, None, lane=of_digest), now=START)

@@ -207,10 +207,10 @@ class StopSignals:
 
 
 def project_packages() -> set[Path]:
-    """Return the folders with the project's code: packages beside manage.py, and apps that are not installed packages."""
-    beside = (file.parent for file in Path(sys.path[0] or ".").glob("*/__init__.py"))
+    """Return the folders with the project's code: packages next to manage.py, and apps that are not installed packages."""
+    neighbors = (file.parent for file in Path(sys.path[0] or ".").glob("*/__init__.py"))
     installed = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
-    folders = {folder.resolve() for folder in (*beside, *(Path(app.path) for app in apps.get_app_configs()))}
+    folders = {folder.resolve() for folder in (*neighbors, *(Path(app.path) for app in apps.get_app_configs()))}
     return {folder for folder in folders if installed.isdisjoint(folder.parents)}
 
 
