@@ -13,6 +13,7 @@ command ``fairque_docs`` instead of a page.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import runpy
@@ -25,15 +26,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 REPOSITORY_VARIABLE = "FAIRQUE_REPOSITORY_URL"
 DOCUMENTATION_VARIABLE = "FAIRQUE_DOCUMENTATION_URL"
-OFFLINE_PAGES = (
-    "reference/checks",
-    "guides/troubleshooting",
-    "contributing/log-messages",
-    "contributing/messages",
-    "reference/python",
-    "reference/glossary",
-)
-"""Pages of docs/ that ``manage.py fairque_docs`` reads; `django_fairque/documentation.py` has the same names."""
+MESSAGE_PAGES = ("contributing/log-messages.md", "contributing/messages.md")
+"""Pages with the explanations of messages, which the search leaves out."""
 LINK = re.compile(r'(?P<before>\]\(|\b(?:src|srcset|href)=")(?P<target>[^)"\s]+)')
 """The target of a link or a picture, in Markdown and in HTML."""
 PICTURES = (".gif", ".png", ".svg", ".webp")
@@ -56,19 +50,27 @@ class Metadata(MetadataHookInterface):
 
 
 class OfflinePages(BuildHookInterface[Any]):
-    """Puts the complete pages of ``fairque_docs`` into a wheel. An editable installation reads them from the checkout."""
+    """Puts the complete pages and the search's index into a wheel. An editable installation reads them from the checkout."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name == "wheel" and version != "editable":
             folder = tempfile.TemporaryDirectory()
             atexit.register(folder.cleanup)  # the wheel is written after this call
-            generator = runpy.run_path(str(Path(self.root, "docs", "_ext", "fairque_docs", "messages.py")))
-            for page in OFFLINE_PAGES:
-                text = Path(self.root, "docs", f"{page}.md").read_text(encoding="utf-8")
-                complete = Path(folder.name, f"{page}.md")
-                complete.parent.mkdir(exist_ok=True)
-                complete.write_text(generator["completed"](text), encoding="utf-8")
-                build_data["force_include"][str(complete)] = f"django_fairque/docs/{page}.md"
+            docs = Path(self.root, "docs")
+            messages, search = (
+                runpy.run_path(str(docs / "_ext" / "fairque_docs" / f"{name}.py"))
+                for name in ("messages", "search_index")
+            )
+            files = {
+                file.relative_to(docs): messages["completed"](file.read_text(encoding="utf-8"))
+                for file in (*search["user_pages"](), *(docs / page for page in MESSAGE_PAGES))
+            }
+            files[Path("search_index.json")] = json.dumps(search["search_index"](), ensure_ascii=False)
+            for name, text in files.items():
+                complete = Path(folder.name, name)
+                complete.parent.mkdir(parents=True, exist_ok=True)
+                complete.write_text(text, encoding="utf-8")
+                build_data["force_include"][str(complete)] = f"django_fairque/docs/{name.as_posix()}"
 
 
 def address(variable: str) -> str:

@@ -23,11 +23,14 @@ OFFLINE_PAGES = (
     "reference/python",
     "reference/glossary",
 )
-"""The pages whose entries can be read without a network. The build puts them into the wheel (``.ci/hatch_build.py``)."""
+"""The pages whose entries explain a message, a check or a word."""
 MAX_QUERY_LENGTH = 2000
 MIN_MATCHED_LETTERS = 12
 """The least letters of a message that a line must contain to match, because the varying parts are unknown."""
 
+INSTALLED = Path(__file__).parent / "docs"
+"""The pages in a wheel."""
+_CHECKOUT = INSTALLED.parent.parent / "docs"
 _MESSAGES = "contributing/messages"
 _EXPLAINED_MESSAGES = ("guides/troubleshooting", "contributing/log-messages")
 _FILLED_IN = "…"
@@ -53,12 +56,12 @@ def documentation_url() -> str:
 
 
 def page_address(page: str) -> str:
-    """Return where a page is: its address, or its file in the source if this package was built without addresses.
+    """Return where a page is: its address, or the command that prints it if this package was built without addresses.
 
     Args:
         page: The page's path below docs/, without its ending: ``tutorial``, ``guides/workers``.
     """
-    return f"{documentation_url()}/{page}.html" if documentation_url() else f"docs/{page}.md"
+    return f"{documentation_url()}/{page}.html" if documentation_url() else f"manage.py fairque_docs {page}"
 
 
 def get_explanation(number: str) -> str:
@@ -121,7 +124,7 @@ def find(query: str) -> list[Explanation]:
         query: the text to find; only its first 2,000 characters are used.
 
     Returns: the entries that fit best: those with this title, else those of this heading, else the messages that the query
-        contains (the longest first), else those with all of its words in the title, else in the text.
+        contains (the longest first).
     """
     wanted = " ".join(query[:MAX_QUERY_LENGTH].lower().split()).removeprefix("fairque.")
     if not wanted:
@@ -131,8 +134,6 @@ def find(query: str) -> list[Explanation]:
         [entry for entry in entries if entry.title.lower().removeprefix("fairque.") == wanted],
         [entry for entry in entries if entry.section.lower() == wanted],
         _match_messages(wanted, entries),
-        [entry for entry in entries if _has_words(entry.title, wanted)],
-        [entry for entry in entries if _has_words(entry.text, wanted)],
     ):
         if found:
             return _without_bare_messages(found)
@@ -154,11 +155,6 @@ def _match_messages(line: str, entries: Sequence[Explanation]) -> list[Explanati
     return [entry for letters, entry in matched if letters and letters * 2 >= matched[0][0]]
 
 
-def _has_words(text: str, words: str) -> bool:
-    text = text.lower()
-    return all(word in text for word in words.split())
-
-
 def _without_bare_messages(found: list[Explanation]) -> list[Explanation]:
     """Leave out messages without an explanation if there are entries that explain something."""
     return [entry for entry in found if entry.page != _MESSAGES] or found
@@ -167,14 +163,14 @@ def _without_bare_messages(found: list[Explanation]) -> list[Explanation]:
 def _entries(page: str) -> Iterator[Explanation]:
     section, head = "", list[str]()
     in_block = False
-    for line in _text(page).splitlines():
+    for line in page_text(page).splitlines():
         if line.startswith("```"):
             in_block = not in_block
         elif in_block:
             if page == _MESSAGES and line.strip(f" {_FILLED_IN}:"):
                 yield Explanation(page, section, line, (("printed as", section),), (line,))
         elif line.startswith("#"):
-            section, head = _plain(line.lstrip("# ")), []
+            section, head = plain(line.lstrip("# ")), []
         elif not line.startswith("|"):
             head = []
         elif not head:
@@ -185,16 +181,16 @@ def _entries(page: str) -> Iterator[Explanation]:
 
 def _row(page: str, section: str, head: list[str], line: str) -> Explanation:
     first, *others = _ROW.split(line.strip().strip("|"))
-    facts = tuple((name, _plain(cell)) for name, cell in zip(head[1:], others, strict=False) if cell.strip())
+    facts = tuple((name, plain(cell)) for name, cell in zip(head[1:], others, strict=False) if cell.strip())
     messages = tuple(_CODE.findall(first)) if page in _EXPLAINED_MESSAGES else ()
-    return Explanation(page, section, _plain(first).replace("`", ""), facts, messages)
+    return Explanation(page, section, plain(first).replace("`", ""), facts, messages)
 
 
 def _cells(line: str) -> list[str]:
-    return [_plain(cell) for cell in _ROW.split(line.strip().strip("|"))]
+    return [plain(cell) for cell in _ROW.split(line.strip().strip("|"))]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Markdown as a terminal shows it: without anchors and emphasis, and with the addresses of links if they lead somewhere."""
     text = re.sub(r"</?\w+[^>]*>", "", text).replace("**", "").replace(r"\|", "|")
     return _LINK.sub(_link, text).strip()
@@ -206,16 +202,15 @@ def _link(link: re.Match[str]) -> str:
 
 
 @cache
-def _text(page: str) -> str:
-    here = Path(__file__).parent
-    installed = here / "docs" / f"{page}.md"
-    if installed.is_file():
-        return installed.read_text(encoding="utf-8")
-    text = (here.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    return str(_generator()["completed"](text))
+def page_text(page: str) -> str:
+    """Return the Markdown of a page, with its generated parts."""
+    if INSTALLED.is_dir():
+        return (INSTALLED / f"{page}.md").read_text(encoding="utf-8")
+    text = (_CHECKOUT / f"{page}.md").read_text(encoding="utf-8")
+    return str(run_generator("messages")["completed"](text))
 
 
 @cache
-def _generator() -> dict[str, Any]:
-    """Return the module that completes generated pages. Only a checkout has it; the pages of a wheel are complete."""
-    return runpy.run_path(str(Path(__file__).parent.parent / "docs" / "_ext" / "fairque_docs" / "messages.py"))
+def run_generator(name: str) -> dict[str, Any]:
+    """Return a module that generates pages or the index. Only a checkout has it; a wheel has what it generated."""
+    return runpy.run_path(str(_CHECKOUT / "_ext" / "fairque_docs" / f"{name}.py"))

@@ -22,6 +22,7 @@ django.setup()
 
 project = "django_fairque"
 author = "the django_fairque authors"
+project_copyright = f"2026, {author}"
 release = metadata.version("django-fairque")
 version = ".".join(release.split(".")[:2])
 
@@ -47,7 +48,8 @@ html_theme = "furo"
 html_title = f"django_fairque {release}"
 html_copy_source = False
 html_show_sourcelink = False
-html_static_path = ["_static"]
+html_static_path = ["_static", "images/overview.png"]  # the picture of a shared link has an address that stays
+html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True

@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_100,
+    "core": 24_120,
     "admin": 3_790,
-    "management": 2_380,
+    "management": 2_440,
     "monitoring, web, integrations": 2_630,
-    "backends, testing, checks, embedded": 3_270,
+    "backends, testing, checks, embedded": 3_280,
     "package root": 830,
     "Lua": 5_970,
 }
-TESTS_BUDGET = 61_410
+TESTS_BUDGET = 61_670
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

@@ -23,6 +23,7 @@ import pytest
 
 import django_fairque
 from django_fairque import documentation
+from django_fairque.management.page_search import user_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,7 +215,9 @@ def test_the_published_readme_has_only_the_parts_for_its_place() -> None:
 
 
 def test_the_build_has_the_pages_that_the_package_reads() -> None:
-    assert runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))["OFFLINE_PAGES"] == documentation.OFFLINE_PAGES
+    hook = runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))
+    pages = {*user_pages(), *(page.removesuffix(".md") for page in hook["MESSAGE_PAGES"])}
+    assert pages >= {*documentation.OFFLINE_PAGES}
 
 
 def test_an_installed_package_explains_its_messages(python: Run) -> None:
@@ -223,6 +226,10 @@ def test_an_installed_package_explains_its_messages(python: Run) -> None:
         python("-c", "from django_fairque import documentation; print(len(documentation.all_entries()) > 500)")
         == "True\n"
     )
+    assert "fairque_docs guides/workers" in python("-m", "django", "fairque_docs", "OOM", "killed", "worker")
+    show = "from django_fairque import documentation as docs; from django_fairque.management.page_search import user_pages; "
+    pages = python("-c", show + "print(*(page for page in user_pages() if docs.page_text(page).startswith('# ')))")
+    assert pages.split() == user_pages()
 
 
 def test_an_installed_package_uses_its_own_files(python: Run) -> None:

@@ -76,7 +76,7 @@ def check_server(**_: Any) -> list[CheckMessage]:
         hint = "It could not be checked; check again from where it can be reached."
         return [message("fairque.W006", f"{mine.address} was not checked: {failed}", hint)]
     caches = _hidden_caches(config.redis.cache, mine, infos, until)
-    return [*_findings(mine, infos), *caches, *_missing_keys(config, mine, until)]
+    return [*_findings(mine, infos), *caches, *_missing_keys(config, mine, until), *_unserved(config, mine, until)]
 
 
 def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
@@ -105,6 +105,23 @@ def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> I
                 "Workers with these settings give such tasks back. Use the SECRET_KEY of the producers, or put their key into "
                 "SECRET_KEY_FALLBACKS. If no producer uses it any more, run manage.py fairque_keys replace.",
             )
+
+
+def _unserved(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
+    """Report declared queues that no worker serves while workers serve others."""
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.queue.served import describe_unserved, find_unserved
+
+    def read(client: Any) -> list[str]:
+        return find_unserved(FairQueue(client, name, config.queue_config(name)) for name in config.queues)
+
+    try:
+        unserved = _ask_in_time(mine, until, read)
+    except errors.FairQueueError:  # the other checks, and the queue itself, report that
+        return
+    for name in unserved:
+        hint = "Name the queue with --queue or in QUEUES of WORKER, or remove it from QUEUES if nothing is sent to it."
+        yield message("fairque.W056", describe_unserved(name), hint)
 
 
 def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:

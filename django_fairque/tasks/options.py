@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, NamedTuple, TypedDict, Union, get_type_hints
 
+from django.conf import settings
+from django.utils import timezone
+
 from django_fairque.engine.model.durations import duration, moment
 from django_fairque.engine.model.errors import TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id, split_names
@@ -166,6 +169,8 @@ def _positive(value: Any, name: str) -> float:
 
 
 def _moment(value: Any, name: str) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is None and not settings.USE_TZ:
+        value = timezone.make_aware(value)  # Django's naive datetimes are in TIME_ZONE
     moment(value, name)  # a timedelta is kept: it counts from when the task is sent
     return value
 

@@ -71,6 +71,19 @@ def test_a_key_of_producers_that_the_settings_do_not_have(check: Check, fit: Ser
     assert ids([message]) == ["W055"]
 
 
+def test_a_declared_queue_without_a_worker_is_reported_while_others_have_one(check: Check, fit: Server) -> None:
+    configuration = at(fit) | {"QUEUES": {"mail": {}}}
+    assert check(configuration, deploy=True) == []
+    with fit.client() as client:
+        FairQueue(client).heartbeat("w", {})
+        (message,) = check(configuration, deploy=True)
+        FairQueue(client, "mail").heartbeat("w", {})
+        assert check(configuration, deploy=True) == []
+        client.flushall()
+    assert ids([message]) == ["W056"]
+    assert "start one with manage.py fairque_worker --queue mail" in message.msg
+
+
 def test_a_log_that_is_declared_is_instead_of_the_file(check: Check, fit: Server) -> None:
     with fit.client() as client:
         client.config_set("appendonly", "no")

@@ -48,17 +48,29 @@ def test_topics_are_listed_without_a_topic_and_for_a_word_of_many_entries(run: R
     for title in ("E001, E002", "BacklogFullError", "Nothing runs: ", "head start"):
         assert title in re.sub(r"\s+", " ", listed), title
     assert all(len(line) <= 110 for line in listed.splitlines())
-    of_word = run("fairque_docs", "memory")
-    assert re.match(r"\d+ entries; name one of them:\n", of_word)
-    assert "  the server is out of memory\n" in of_word
+    assert re.search(r"guides/workers, index, .*, tutorial$", re.sub(r"\s+", " ", listed.strip()))
+    of_heading = run("fairque_docs", "Nothing", "runs")
+    assert re.match(r"tasks stay queued\n  cause: no worker runs", of_heading)
+
+
+def test_a_question_is_answered_by_parts_of_pages(run: Run) -> None:
+    lines = run("fairque_docs", "retry", "with", "exponential", "backoff?").splitlines()
+    assert lines[0].startswith("Retries and dead letters")
+    assert "  page: manage.py fairque_docs guides/retries-and-errors" in lines
+    assert len([line for line in lines if line.startswith("  page: ")]) == 5
+    assert all(len(line) <= 110 for line in lines)
+
+
+def test_a_page_is_printed_by_its_name(run: Run) -> None:
+    assert run("fairque_docs", "guides/lanes") == documentation.page_text("guides/lanes")
 
 
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
-        ("BaklogFulError", r"no entry about 'BaklogFulError'; the nearest topics are: BacklogFullError"),
-        ("%%%", r"no entry about '%%%'; fairque_docs without a topic lists all topics"),
-        ("qzx " * 100_000, r"there is no entry about 'qzx qzx"),
+        ("BaklogFulError", r"nothing is found about 'BaklogFulError'; the nearest topics are: BacklogFullError"),
+        ("%%%", r"nothing is found about '%%%'; use other words. fairque_docs without a topic lists all"),
+        ("qzx " * 100_000, r"nothing is found about 'qzx qzx"),
     ],
     ids=["misspelled", "symbols", "long"],
 )

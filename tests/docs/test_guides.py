@@ -234,6 +234,9 @@ def test_the_examples_of_limits_work_as_described(project: Project) -> None:
         ("export", "bob"): 1,
     }
     assert names["limit"].stats().key == "payments"
+    (typed,) = {result.id for result in names["typed"]}
+    assert get_queue().get_task(typed).state.value == "scheduled"  # until the text has not changed for two seconds
+    assert sys.modules["shop.suggestions"].suggest("acme", "box-7") == "results for berlin"
     options = BackendOptions(sys.modules["shop.settings"].TASKS["default"]["OPTIONS"])
     assert options.problems == []
     assert options.get_options("newsletter.tasks.send").options.limits[0].key == "smtp"
@@ -377,6 +380,22 @@ def test_the_recipes_work_as_described(project: Project, settings: Settings, rf:
 def test_the_examples_of_workers_run(project: Project) -> None:
     project.read("workers.md")
     sys.modules["shop.consumer"].run_all()
+
+
+def test_the_example_of_an_own_admin_site_has_the_pages(project: Project) -> None:
+    project.read("admin.md")
+    registered = {model.__name__ for model in sys.modules["shop.backoffice"].backoffice._registry}
+    assert registered == {"Queue", "OutboxEntry"}
+
+
+def test_the_examples_of_the_cookbook_work_as_described(project: Project) -> None:
+    project.read("noisy-neighbors.md")
+    sys.modules["shop.digests"].send_all(["ann", "bob"])
+    sys.modules["shop.digests"].send_password_mail.enqueue("bob")
+    sys.modules["shop.rows"].import_all("carol", [1, 2])
+    sys.modules["shop.accounts"].join("carol", "big")
+    assert [lease.lane for lease in get_queue().pop_batch(10, "w")] == ["urgent", "normal", "normal", "bulk", "bulk"]
+    assert get_queue().organization("big").stats().members == 1
 
 
 def test_the_examples_of_servers_run(project: Project) -> None:

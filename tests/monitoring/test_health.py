@@ -174,6 +174,18 @@ def test_an_old_server_is_reported_with_the_version_to_upgrade_to() -> None:
     assert hole == "Redis 7.2.4 has holes that are known (CVE-2025-49844); upgrade to 7.2.11 or newer"
 
 
+def test_the_command_reports_declared_queues_that_no_worker_serves(
+    queue: FairQueue, durable: Server, settings: Settings
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": durable.url}, "QUEUES": {"mail": {}}}
+    queue.heartbeat("w", {})
+    code, printed = command()
+    reason = "no worker serves queue 'mail', which the settings declare; start one with manage.py fairque_worker --queue mail"
+    assert (code, printed.splitlines()[:2]) == (1, ["degraded", f"- {reason}"])
+    get_queue("mail").heartbeat("w", {})
+    assert command()[0] == 0
+
+
 def command(*words: str) -> tuple[object, str]:
     out = StringIO()
     with pytest.raises(SystemExit) as stop:

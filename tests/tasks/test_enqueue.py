@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -217,6 +217,15 @@ def test_a_wrong_call_is_a_type_error_and_a_wrong_value_a_value_error(queue: Fai
 def test_a_wrong_option_of_a_call_is_named(queue: FairQueue, options: dict[str, Any], expected: str) -> None:
     with pytest.raises(TaskUsageError, match=rf"work\.using\(\): .*{expected}"):
         declare().using(**options)
+
+
+def test_a_naive_moment_is_in_the_time_zone_of_a_project_without_time_zones(
+    queue: FairQueue, settings: Settings
+) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, "Europe/Berlin"
+    naive, due = datetime(2100, 1, 1), datetime(2099, 12, 31, 23, tzinfo=timezone.utc).timestamp()  # noqa: DTZ001
+    task = queue.get_task(declare().using(execute_after=naive, expires_at=naive + timedelta(1)).enqueue("a").id)
+    assert (task.execute_after, task.expires_at) == (due, due + 86400)
 
 
 def test_a_later_way_to_say_when_takes_the_place_of_the_earlier(queue: FairQueue) -> None:

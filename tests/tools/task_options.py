@@ -23,7 +23,7 @@ ACCEPTED = {
     "Limit": "`Concurrency`, `Rate`",
     "Sequence[Limit]": "list",
     "Lane": '`"urgent"`, `"normal"`, `"bulk"`',
-    "Moment": "seconds since 1970, aware `datetime`, `timedelta`",
+    "Moment": "seconds since 1970, `datetime` (aware, or naive with `USE_TZ=False`), `timedelta`",
     "Callable[..., object]": "function",
     "OwnBackoff": "function",
     "Backoff": "mapping",

@@ -10,26 +10,29 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_fairque.documentation import (
+    MAX_QUERY_LENGTH,
     Explanation,
     all_entries,
     documentation_url,
     find,
     nearest_titles,
     page_address,
+    page_text,
 )
 from django_fairque.management.base import Parser, PrintingCommand
+from django_fairque.management.page_search import FoundPart, search, user_pages
 from django_fairque.monitoring.formatting import pluralize
 
-MAX_PRINTED = 5
-"""More entries than this are listed by their titles."""
-MAX_LISTED = 40
+MAX_PAGES = 5
+"""Pages that are printed for a question."""
 LINE_WIDTH = 110
 
 
 class Command(PrintingCommand):
     help = (
-        "Print what a message means and what to do. TOPIC is the number of a system check (E001), the name of an exception, "
-        "a word of the glossary, a heading, or an error or a line of the log as it was printed. Without TOPIC: list all topics."
+        "Print what a message means and what to do, or search the documentation. TOPIC is the number of a system check (E001), "
+        "the name of an exception, a word of the glossary, an error or a line of the log as it was printed, a question "
+        '("how many workers"), or a page (guides/workers). Without TOPIC: list all topics.'
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -40,38 +43,43 @@ class Command(PrintingCommand):
         if not topic.strip():
             self.write_lines(*_topics())
             return
-        found = find(topic)
-        if not found:
-            near = nearest_titles(topic)
-            known = (
-                f"the nearest topics are: {'; '.join(near)}"
-                if near
-                else "fairque_docs without a topic lists all topics"
-            )
-            raise CommandError(f"there is no entry about {topic[:100]!r}; {known}")
-        if len(found) > MAX_PRINTED:
-            self.write_lines(f"{len(found)} entries; name one of them:", *_titles(found))
-        else:
+        if topic in user_pages():
+            self.write_lines(*page_text(topic).splitlines())
+        elif found := find(topic):
             for entry in found:
                 self.write_lines(*_lines(entry))
+        elif parts := search(topic[:MAX_QUERY_LENGTH]):
+            for part in parts[:MAX_PAGES]:
+                self.write_lines(*_excerpt(part))
+        else:
+            near = nearest_titles(topic)
+            known = f"the nearest topics are: {'; '.join(near)}" if near else "use other words"
+            raise CommandError(
+                f"nothing is found about {topic[:100]!r}; {known}. fairque_docs without a topic lists all topics and pages"
+            )
 
 
 def _topics() -> Iterator[str]:
     """List each page with its headings. Below a heading, list the titles if they are short; otherwise count them."""
     for page, entries in groupby(all_entries(), lambda entry: entry.page):
-        yield f"{page} ({page_address(page)})"
+        yield page
         for section, below in groupby(entries, lambda entry: entry.section):
             titles = [entry.title.removeprefix("fairque.") for entry in below]
             is_short = max(map(len, titles)) <= 40
             text = f"{section}: {', '.join(titles) if is_short else pluralize(len(titles), 'entry', 'entries')}"
             yield from textwrap.wrap(text, LINE_WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield "pages (fairque_docs PAGE prints one)"
+    yield from textwrap.wrap(", ".join(user_pages()), LINE_WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
-def _titles(found: list[Explanation]) -> Iterator[str]:
-    for entry in found[:MAX_LISTED]:
-        yield f"  {textwrap.shorten(entry.title, LINE_WIDTH, placeholder=' …')}"
-    if len(found) > MAX_LISTED:
-        yield f"  and {len(found) - MAX_LISTED} more: use more words"
+def _excerpt(part: FoundPart) -> Iterator[str]:
+    """Print where a question is answered, and the beginning of the answer."""
+    yield part.name
+    yield from textwrap.wrap(
+        part.excerpt, LINE_WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    anchor = f"#{part.anchor}" if documentation_url() and part.anchor else ""
+    yield f"  page: {page_address(part.page)}{anchor}"
 
 
 def _lines(entry: Explanation) -> Iterator[str]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.queue.served import describe_unserved, find_unserved
 from django_fairque.engine.statistics.health import Health
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.management.base import Parser, QueueCommand, queues_with_timeout
@@ -66,13 +68,16 @@ class Command(QueueCommand):
             with queues_with_timeout() as open_queue:
                 queue = open_queue(name)
                 health = examine_health(queue)
+                unserved = find_unserved(map(open_queue, dict.fromkeys([name, *get_config().queues])))
                 try:
                     close_recovered(queue)
                 except FairQueueError as error:  # this process may only be allowed to read
                     self.stderr.write(f"! incidents were not closed: {error}")
-                return health
         except FairQueueError as error:
             return Health("down", [str(error)], {})
+        reasons = [*health.reasons, *(describe_unserved(other) for other in unserved if other != name)]
+        status = "degraded" if reasons and health.status == "good" else health.status
+        return dataclasses.replace(health, reasons=reasons, status=status)
 
 
 def _server(server: dict[str, Any]) -> str:

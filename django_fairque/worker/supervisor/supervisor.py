@@ -15,6 +15,8 @@ import math
 import os
 import platform
 import signal
+import sys
+import sysconfig
 import threading
 import time
 from collections import defaultdict, deque
@@ -26,6 +28,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+from django.conf import settings
 from django.utils import autoreload
 
 from django_fairque.conf import get_config, get_queue
@@ -203,6 +207,14 @@ class StopSignals:
             os.read(self._read, 4096)
 
 
+def project_packages() -> set[Path]:
+    """Return the folders with the project's code: packages next to manage.py, and apps that are not installed packages."""
+    neighbors = (file.parent for file in Path(sys.path[0] or ".").glob("*/__init__.py"))
+    installed = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
+    folders = {folder.resolve() for folder in (*neighbors, *(Path(app.path) for app in apps.get_app_configs()))}
+    return {folder for folder in folders if installed.isdisjoint(folder.parents)}
+
+
 class Reloader(autoreload.StatReloader):
     """Calls ``wake`` when something has changed, instead of ending the process; the supervisor resets `has_changed`."""
 
@@ -213,15 +225,25 @@ class Reloader(autoreload.StatReloader):
 
     def watch(self) -> None:
         """Check the files for changes. Runs in a separate thread."""
+        self.watch_project()
         autoreload.autoreload_started.send(sender=self)
         logger.info("watching the code for changes")
         for _ in self.tick():  # the reloader's generator checks once a second
             pass
 
+    def watch_project(self) -> None:
+        """Watch all modules of the project: only the processes import those that a task imports when it runs."""
+        for folder in project_packages():
+            self.watch_dir(folder, "**/*.py")
+
     def notify_file_changed(self, path: str | PathLike[str]) -> None:
         results = autoreload.file_changed.send(sender=self, file_path=path)
         if not any(result for _, result in results):  # Django's receivers (templates, translations) come first
             logger.info("%s changed", path)
+            if Path(path) == Path(getattr(sys.modules.get(settings.SETTINGS_MODULE), "__file__", None) or ""):
+                logger.warning(
+                    "settings have changed; restart the worker if FAIRQUE is among the changes, such as SCHEDULES"
+                )
             self.has_changed = True
             self._wake()
 
@@ -368,6 +390,9 @@ class Supervisor:
             *(options.worker_id, len(names), ", ".join(map(printable, names[:MAX_LOGGED_TASK_NAMES])) or "none", more),
             "off" if self._reloader is None else "on",
         )
+        if others := sorted(set(get_config().queues) - set(options.queues)):
+            text = "worker %s: does not serve queue %s, which the settings declare: another worker must (--queue)"
+            logger.info(text, options.worker_id, ", ".join(others))
         # The first attempt to declare the schedules is made here, so that a burst finds them.
         is_declared = not self._outages.is_ongoing and self._declared_schedules.update_or_log()
         self._schedules_thread = threading.Thread(

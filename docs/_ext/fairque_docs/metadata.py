@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 CONTRIBUTORS = ("contributing/", "development", "changes", "versions")
 """Beginnings of the names of pages that the search leaves out."""
-EXAMPLES = "examples/"
-"""Pages of example projects are linked to, and are in no table of contents."""
+LINKED_ONLY = ("examples/", "contributing/index")
+"""Beginnings of the names of pages that are linked to, and are in no table of contents: the sidebar has the pages for users."""
+CARD_PICTURE = "_static/overview.png"
 DESCRIPTION_CHARACTERS = 160
 
 
@@ -22,20 +23,33 @@ def with_metadata(app: Sphinx, doctree: nodes.document) -> None:
     docname = app.env.docname
     if docname.startswith(CONTRIBUTORS):
         app.env.metadata[docname]["nosearch"] = "true"
-    if docname.startswith(EXAMPLES):
+    if docname.startswith(LINKED_ONLY):
         app.env.metadata[docname]["orphan"] = "true"
 
 
 def with_description(
     app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
-    """Add the description of the page for search engines, and the address of its Markdown."""
+    """Add the description of the page for search engines, the card for a shared link, and the address of its Markdown."""
     if doctree is None:
         return
     file = f"{pagename.rpartition('/')[2]}.md"
+    text = html.escape(description(doctree))
+    card = {
+        "type": "article",
+        "site_name": app.config.project,
+        "title": html.escape(context["title"]),
+        "description": text,
+    }
+    if app.config.html_baseurl:  # both need a whole address
+        base = app.config.html_baseurl.rstrip("/")
+        card |= {"url": f"{base}/{pagename}.html", "image": f"{base}/{CARD_PICTURE}"}
+    of_card = "".join(f'<meta property="og:{name}" content="{value}" />' for name, value in card.items())
     context["metatags"] = (
         f"{context.get('metatags') or ''}"
-        f'<meta name="description" content="{html.escape(description(doctree))}" />'
+        f'<meta name="description" content="{text}" />'
+        f'<meta name="twitter:card" content="summary_large_image" />'
+        f"{of_card}"
         f'<link rel="alternate" type="text/markdown" href="{file}" />'
     )
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from django.conf import settings
 
 from django_fairque.engine.model.records import TaskState
 from django_fairque.worker.supervisor.process_factory import can_fork
+from django_fairque.worker.supervisor.supervisor import Reloader
 from tests.worker.conftest import Workers, both_ways, eventually, is_alive
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
     from tests.worker.conftest import Push, WorkerProcess
@@ -287,6 +290,36 @@ def test_changed_code_is_loaded_by_a_new_fork_server(workers: Workers, more_task
     version = workers.run("tell_version")
     assert workers.queue.get_task(version).result == 22
     eventually(lambda: not any(map(is_alive, servers)))
+
+
+def test_modules_that_only_tasks_import_are_watched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    late = package / "late.py"
+    late.touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(Reloader, "SLEEP_TIME", 0)
+    woken: list[bool] = []
+    reloader = Reloader(lambda: woken.append(True))
+    reloader.watch_project()
+    checks = reloader.tick()
+    next(checks)
+    assert "shop.late" not in sys.modules
+    os.utime(late, (2e9, 2e9))
+    next(checks)
+    assert (reloader.has_changed, woken) == (True, [True])
+
+
+def test_changed_settings_are_reported_with_the_advice_to_restart(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("django_fairque.worker"), "propagate", True)
+    reloader = Reloader(lambda: None)
+    reloader.notify_file_changed(Path(__file__))
+    assert "restart the worker" not in caplog.text
+    reloader.notify_file_changed(Path(str(sys.modules[settings.SETTINGS_MODULE].__file__)))
+    assert "settings have changed; restart the worker" in caplog.text
 
 
 @both_ways
