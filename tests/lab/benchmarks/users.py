@@ -61,7 +61,7 @@ RATIOS = (*RATES.values(), BULK_RATE, PUSH_RATE)
 
 @dataclass(frozen=True)
 class Load:
-    """The tasks of a round: ``tasks`` of so many ``users``."""
+    """The tasks of a round: their number, and the number of their users."""
 
     users: int
     tasks: int
@@ -144,7 +144,7 @@ def _push(found: Found, load: Load, server: Server, client: Redis, *, counts: bo
 
 
 def push_singles(users: int, url: str) -> tuple[float, float]:
-    """Send tasks of so many ``users`` one by one from another process. Return the seconds of one, and the producer's processor
+    """Send tasks of these ``users`` one by one from another process. Return the seconds of one, and the producer's processor
     time for it."""
     result = ENVIRONMENTS / f"{OURS}.result"
     variables = {
