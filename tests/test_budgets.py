@@ -10,7 +10,7 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_120,
+    "core": 24_150,
     "admin": 3_790,
     "management": 2_440,
     "monitoring, web, integrations": 2_630,
@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 830,
     "Lua": 5_970,
 }
-TESTS_BUDGET = 61_670
+TESTS_BUDGET = 61_780
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

@@ -11,6 +11,7 @@ import pytest
 from tests.lab.benchmarks.nightly import OTHER_SHARE, OURS_NORMAL, WAIT_P99
 from tests.lab.benchmarks.peers import OURS, WORKER_CPU, rate_of
 from tests.lab.benchmarks.peers.systems import PEERS
+from tests.lab.benchmarks.table import Table
 from tests.lab.benchmarks.work import KINDS, OVER_THE_BEST
 from tests.tools.figures import (
     PAGES,
@@ -21,6 +22,7 @@ from tests.tools.figures import (
     peers_block,
     readme_block,
     results,
+    users_block,
     with_figures,
     work_block,
 )
@@ -125,3 +127,22 @@ def test_readme_shows_the_wait_of_mails_and_the_share_of_others() -> None:
     assert waits.endswith("| **60 ms** | 10 ms | 20 ms | 30 ms | 40 ms | 50 ms |")
     assert shares.endswith("| **0.5** | 0 | 0 | 0 | 0 | 0 |")
     assert "django_fairque 60 ms, django-tasks-db 10 ms, dramatiq 20 ms" in nightly_chart(found)
+
+
+def test_the_figures_of_many_users_have_their_ratios_below_them_and_the_versions_of_the_peers(
+    written: dict[str, Any],
+) -> None:
+    table = Table("users")
+    table.add("10,000 users: tasks/s", [9_000.0, 8_000.0, 10_000.0], "/s")
+    table.add("  over ardiq", [1.5, 1.4, 1.6], "×")
+    idle = {"name": "huey, idle to start, p50", "unit": "ms", "median": 0.5, "values": [0.5]}
+    parts = {"users": [figure.to_json() for figure in table.figures], "idle": [idle]}
+    details = {"users": {"ardiq": {"version": "1.2.0"}, "mayu": {"missing": "no Python"}}}
+    text = users_block({**written, "parts": parts, "details": details})
+    shown = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+    assert shown[1:] == [
+        "| 10,000 users: tasks/s | 9,000 (8,000 – 10,000) |",
+        "| 10,000 users: tasks/s: over ardiq | 1.5 × (1.4 – 1.6) |",
+        "| huey, idle to start, p50 | 0.5 ms |",
+    ]
+    assert text.endswith("\nPeers: ardiq 1.2.0.\n")

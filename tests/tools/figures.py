@@ -1,8 +1,9 @@
 """The figures on pages that compare with other queues: they come from files that runs of the benchmarks wrote.
 
 ``python -m tests.tools.postgres python -m tests.lab.benchmarks PART --write tests/lab/benchmarks/results/PART.json`` measures
-(PART is ``peers``, ``work`` or ``nightly``). ``python -m tests.tools.figures`` writes the figures into the pages, adds
-the newest run to the history of all runs, and draws its chart (`history`); a test fails if they differ.
+(PART is ``peers``, ``work`` or ``nightly``; ``users database idle`` together write ``users.json``, for `users_block`).
+``python -m tests.tools.figures`` writes the figures into the pages, adds the newest run to the history of all runs, and draws its
+chart (`history`); a test fails if they differ.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tests.docs.blocks import DOCS, ROOT
 from tests.lab.benchmarks import nightly, work
 from tests.lab.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.lab.benchmarks.peers.systems import PEERS
+from tests.lab.benchmarks.table import format_number
 from tests.tools import history
 from tests.tools.pictures import NARROW, README, bar, picture, seconds, text, title
 
@@ -122,6 +124,31 @@ def nightly_block(written: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def users_block(written: dict[str, Any]) -> str:
+    """The text of a page that shows the speed with many users who have few tasks, and with one user.
+
+    Args:
+        written: what ``python -m tests.lab.benchmarks users database idle --write`` wrote.
+
+    Returns:
+        When and where it was measured, and a table with a row for each figure, the ratios to peers below them.
+    """
+    figures = [figure for part in ("users", "database", "idle") for figure in written["parts"].get(part, [])]
+    details = {name: found for part in written["details"].values() for name, found in part.items()}
+    lines = [
+        f"{_measured(written)}. In brackets are the lowest and the highest value.",
+        "",
+        "| | median |",
+        "| --- | --- |",
+    ]
+    for figure in figures:
+        low, high = min(figure["values"]), max(figure["values"])
+        spread = f" ({format_number(low)} – {format_number(high)})" if low < high else ""
+        lines.append(f"| {figure['name']} | {_figure({**figure, 'values': [figure['median']]})}{spread} |")
+    versions = [f"{name} {found['version']}" for name, found in details.items() if "version" in found]
+    return "\n".join([*lines, "", f"Peers: {', '.join(versions)}."]) + "\n"
+
+
 def mail_waits(written: dict[str, Any]) -> dict[str, float]:
     """Return the wait of mails (p99, ms) of each queue, ours first, then the others by their wait."""
     medians = {figure["name"]: figure["median"] for figure in written["parts"]["nightly"]}
@@ -175,7 +202,13 @@ def nightly_chart(written: dict[str, Any]) -> str:
     return picture(bottom + 56, "The wait of urgent mails during a nightly job", f"{all_waits}.", body, width=NARROW)
 
 
-BLOCKS = {"readme": readme_block, "peers": peers_block, "work": work_block, "nightly": nightly_block}
+BLOCKS = {
+    "readme": readme_block,
+    "peers": peers_block,
+    "work": work_block,
+    "nightly": nightly_block,
+    "users": users_block,
+}
 
 
 def _measured(written: dict[str, Any]) -> str:

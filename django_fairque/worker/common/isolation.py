@@ -4,22 +4,25 @@ A new context is empty instead of a copy of the worker's context: some libraries
 in place (`decimal` its context, sentry-sdk its scopes), and all copies would share these objects. Only Django's caches pass from
 one task to the next, because a cache has connections.
 
-Database connections are checked before and after each task, as Django does for each request. Looking for connections costs more
-than a small task, so Django's `connection_created` signal sets a flag in each thread that has opened one.
+Database connections are checked before and after each task, as Django does for each request; before a task that follows another
+one at once, only if code of the project has run in between (`ConnectionChecks`). Looking for connections costs more than a small
+task, so Django's `connection_created` signal sets a flag in each thread that has opened one.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.core.cache import caches
-from django.db import close_old_connections, connections, reset_queries
+from django.db import connections
 from django.db.backends.signals import connection_created
 
 from django_fairque.engine.model.ids import this_process
@@ -67,11 +70,12 @@ def clean_up_connections(*, close: bool = False) -> None:
 
 
 def _check_connections(*, close: bool) -> None:
-    reset_queries()
-    if not close:
-        close_old_connections()
     is_one_open = False
+    # The same as Django's `reset_queries` and `close_old_connections`, which each look for the connections again.
     for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        if not close:
+            connection.close_if_unusable_or_obsolete()
         if connection.in_atomic_block:
             logger.warning("a task left a transaction of database %r open; it is rolled back", connection.alias)
         if close or connection.in_atomic_block:
@@ -79,6 +83,37 @@ def _check_connections(*, close: bool) -> None:
         else:
             is_one_open = is_one_open or connection.connection is not None
     _thread_state.has_opened_connections = is_one_open
+
+
+RECHECK_SECONDS = 1.0
+"""Seconds after a check in which the next task of a thread needs none: nothing has used the connections meanwhile. Connections
+may become older than ``CONN_MAX_AGE`` by this time."""
+
+
+class ConnectionChecks:
+    """Checks the connections of a thread that runs tasks one after the other.
+
+    Args:
+        close: close all connections after each task.
+    """
+
+    def __init__(self, *, close: bool) -> None:
+        self._close = close
+        self._checked_at = -math.inf
+
+    def check_before(self, now: float) -> None:
+        """Check before a task that begins ``now`` (`time.monotonic`)."""
+        if now - self._checked_at >= RECHECK_SECONDS:
+            clean_up_connections(close=self._close)
+
+    def check_after(self) -> None:
+        """Check after a task."""
+        clean_up_connections(close=self._close)
+        self._checked_at = monotonic()
+
+    def record_use(self) -> None:
+        """Record that code of the project has run since the last check."""
+        self._checked_at = -math.inf
 
 
 def _discard(connection: Any) -> None:

@@ -209,6 +209,7 @@ class Slot(threading.Thread):
         self.index = index
         self.guard = Guard()
         self._contexts = TaskContexts()
+        self._connection_checks = isolation.ConnectionChecks(close=slot_pool.close_connections)
         self._coroutine_contexts = CoroutineContexts(close_connections=slot_pool.close_connections)
         self._slot_pool = slot_pool
         self._status_board = slot_pool.status_board
@@ -344,6 +345,7 @@ class Slot(threading.Thread):
         queue_context = self._get_queue_context()
         run = prepare(lease, queue_context.services)
         if isinstance(run, Outcome):
+            self._connection_checks.record_use()
             return [run]
         started, timeout = monotonic(), get_timeout(run)
         self._status_board.begin(self.index, queue_context.planner.index, lease, started, timeout)
@@ -351,6 +353,8 @@ class Slot(threading.Thread):
 
     def _run_batch(self, leases: list[Lease]) -> list[Outcome] | None:
         runs, outcomes = prepare_runs(leases, self._get_queue_context().services)
+        if outcomes:
+            self._connection_checks.record_use()
         if not runs:
             return outcomes
         started, timeout = monotonic(), max(map(get_timeout, runs))
@@ -374,13 +378,15 @@ class Slot(threading.Thread):
         Returns their outcomes and ``others``; None if they run on the event loop.
         """
         self._runs = runs
+        types = runs[0].definition.types
+        if types is not None and types.loads_by_project:  # which may have left a transaction open
+            self._connection_checks.record_use()
         if self._status_board.fences[self._get_queue_context().planner.index] != self._fence:
             return others + [Outcome.release(run.lease) for run in runs]
         if runs[0].definition.is_async:
             self._submit(Coroutine(others, runs, started, timeout))
             return None
-        close = self._slot_pool.close_connections
-        isolation.clean_up_connections(close=close)
+        self._connection_checks.check_before(started)
         outcomes = run_guarded(
             self.guard,
             started,
@@ -388,7 +394,7 @@ class Slot(threading.Thread):
             partial(self._unless_copied, body),
             lambda error: failed_outcomes(runs, error, started),
         )
-        isolation.clean_up_connections(close=close)
+        self._connection_checks.check_after()
         return others + outcomes
 
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:

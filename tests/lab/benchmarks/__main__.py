@@ -1,8 +1,8 @@
 """One command for all figures.
 
 ``python -m tests.lab.benchmarks [--quick] [--scale PART] [--peer NAME] [--rounds N] [--write FILE]
-[--against COMMIT] [engine pushing database worker work noisy nightly peers kills poison starting imports features
-admin shards]``."""
+[--against COMMIT] [engine users idle pushing database worker work noisy nightly peers kills poison starting imports
+features admin shards]``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from . import (
     database,
     engine,
     features,
+    idle,
     imports,
     kills,
     nightly,
@@ -36,6 +37,7 @@ from . import (
     pushing,
     shards,
     starting,
+    users,
     work,
     worker,
 )
@@ -46,6 +48,8 @@ from .table import Table
 
 PARTS = {
     "engine": engine,
+    "users": users,
+    "idle": idle,
     "pushing": pushing,
     "database": database,
     "worker": worker,
@@ -61,6 +65,7 @@ PARTS = {
     "admin": admin,
     "shards": shards,
 }
+WITH_PEERS = ("users", "idle", "database", "work", "nightly", "peers")
 
 
 def main() -> None:
@@ -75,7 +80,7 @@ def main() -> None:
         default=[],
         help="of the peers, only this one (repeatable)",
     )
-    parser.add_argument("--rounds", type=int, default=3, help="how often each peer is measured (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each peer is measured (default: %(default)s)")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write figures, machine, versions and commit as JSON"
     )
@@ -107,9 +112,7 @@ def main() -> None:
     for name in options.parts or PARTS:
         table = Table(name)
         of_peers = {"only": options.peer, "rounds": options.rounds}
-        more = {"admin": {"scale": options.scale}, "nightly": of_peers, "peers": of_peers, "work": of_peers}.get(
-            name, {}
-        )
+        more = of_peers if name in WITH_PEERS else {"scale": options.scale} if name == "admin" else {}
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()
         figures[name] = [figure.to_json() for figure in table.figures]

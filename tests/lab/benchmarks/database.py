@@ -1,5 +1,6 @@
 """Measures saving with model events and enqueueing with the outbox, on SQLite in memory or on PostgreSQL
-(``python -m tests.tools.postgres python -m tests.lab.benchmarks database``)."""
+(``python -m tests.tools.postgres python -m tests.lab.benchmarks database``); there also tasks with two queries, with peers in
+the same rounds."""
 
 from __future__ import annotations
 
@@ -11,19 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from tests.servers import Server
 
+from . import work
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from .table import Table
 
 
 ROOT = Path(__file__).parents[3]
+PEERS_WITH_QUERIES = ("mayu", "dramatiq", "celery")
 
 
-def run(table: Table, *, quick: bool) -> None:
+def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 5) -> None:
     import os
     import sys
 
+    if "PGHOST" in os.environ:
+        kinds = [kind for kind in work.KINDS if kind.work == "database"]
+        work.measure(table, kinds, list(only or PEERS_WITH_QUERIES), 1 if quick else rounds)
     sys.path.insert(0, str(ROOT / "testproject"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     os.environ["TESTPROJECT_DATABASE"] = ":memory:"

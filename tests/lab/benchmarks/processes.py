@@ -25,12 +25,14 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Drain:
-    """The cost of running the measured tasks: seconds, and processor time of the workers and of the server."""
+    """The cost of running the measured tasks: seconds, processor time of the workers and of the server, and commands that the
+    server executed (not counted for a peer)."""
 
     tasks: int
     seconds: float
     worker_cpu: float
     server_cpu: float
+    commands: int = 0
 
     @property
     def rate(self) -> float:

@@ -44,8 +44,8 @@ class Table:
         )
         self.figures.append(figure)
         median = figure.median
-        spread = f"{_short(min(several))} – {_short(max(several))}" if len(several) > 1 else ""
-        self._rows.append((what, f"{_short(median)} {unit}".strip(), spread, target))
+        spread = f"{format_number(min(several))} – {format_number(max(several))}" if len(several) > 1 else ""
+        self._rows.append((what, f"{format_number(median)} {unit}".strip(), spread, target))
         return median
 
     def _last_main(self) -> str:
@@ -64,5 +64,5 @@ class Table:
         print(flush=True)
 
 
-def _short(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from .peers import HERE, PeerError, interpreter
 from .peers.counting import Runs
 from .peers.systems import PEERS
+from .table import Table
+from .users import RATES, Load, add_figures
 from .work import KINDS, rate
 
 
@@ -79,6 +82,38 @@ def test_the_arguments_of_a_peer_s_module_name_the_tasks_that_it_sends(
     command = [sys.executable, "-c", program, *arguments]
     printed = subprocess.run(command, env={**os.environ, **variables}, check=True, capture_output=True, text=True)
     assert printed.stdout.split() == expected.split()
+
+
+def test_pushes_are_timed_without_the_first_hundred(tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    program = (
+        "import counting, time\n"
+        "sent = []\n"
+        "counting.send(lambda payload: (sent.append(payload), time.sleep(0.01 if len(sent) == 1 else 0.001)), None)\n"
+        "assert len(sent) == 120\n"
+    )
+    variables = {"PYTHONPATH": str(HERE), "BENCH_TASKS": "120", "BENCH_RESULT": str(result)}
+    subprocess.run([sys.executable, "-c", program, "timed"], env={**os.environ, **variables}, check=True)
+    seconds, processor = json.loads(result.read_text())
+    assert seconds >= 0.001
+    assert 0 < processor < seconds
+
+
+def test_each_round_of_many_users_is_compared_with_the_same_round_of_a_peer() -> None:
+    table = Table("users")
+    rates = RATES[1], RATES[2]
+    many = Load(10_000, 20_000).name
+    add_figures(
+        table,
+        {(many, rates[0]): [100.0, 300.0], ("ardiq", rates[0]): [50.0, 100.0], (many, rates[1]): [7.0, 7.0]},
+    )
+    figures = {figure.name: figure.values for figure in table.figures}
+    assert figures == {
+        f"{many}: {rates[0]}": [100, 300],
+        f"{many}: {rates[0]}: over ardiq": [2, 3],
+        f"{many}: {rates[1]}": [7, 7],
+        f"ardiq: {rates[0]}": [50, 100],
+    }
 
 
 def test_a_rate_is_measured_in_the_middle_of_a_run() -> None:

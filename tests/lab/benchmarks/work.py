@@ -103,7 +103,7 @@ def rate(ends: Sequence[float], slots: int) -> float:
     return rounds * slots / (ends[first + rounds * slots] - ends[first])
 
 
-def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3) -> None:
+def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 5) -> None:
     """Measure each kind of tasks with ours and the peers, and add their rates to ``table``.
 
     Args:
@@ -112,12 +112,17 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
         only: names of peers; by default some that are fast or widely used.
         rounds: how often each is measured, if not quick.
     """
-    ENVIRONMENTS.mkdir(exist_ok=True)
-    port, peers = free_port(), list(only or BY_DEFAULT)
-    found: dict[tuple[Kind, str], list[float]] = defaultdict(list)
     kinds = [kind for kind in KINDS if kind.work != "database" or "PGHOST" in os.environ]
+    measure(table, kinds, list(only or BY_DEFAULT), 1 if quick else rounds)
+
+
+def measure(table: Table, kinds: Sequence[Kind], peers: Sequence[str], rounds: int) -> None:
+    """Measure tasks of these ``kinds`` with ours and the ``peers``, in turn, and add their rates to ``table``."""
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    port = free_port()
+    found: dict[tuple[Kind, str], list[float]] = defaultdict(list)
     with Server("--port", str(port)) as server, server.client() as client:
-        for _, kind in itertools.product(range(1 if quick else rounds), kinds):
+        for _, kind in itertools.product(range(rounds), kinds):
             for name in kind.names(peers):
                 client.flushall()
                 try:

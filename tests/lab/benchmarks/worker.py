@@ -24,25 +24,43 @@ WORK = {"args": [10_000], "kwargs": {}}
 
 
 def drain(server: Server, client: Redis, processes: int, tasks: int, *, works: bool = False, url: str = "") -> Drain:
-    """Run tasks with one ``fairque_worker``: no-op ones, or some that work. As of a peer, the first tenth is not measured."""
-
-    def finished() -> int:
-        return int(client.zcard("fq:{default:0}:state:finished"))
-
+    """Run tasks of 20 users with one ``fairque_worker``: no-op ones, or some that work."""
     client.flushall()
     queue = FairQueue(client)
     queue.pause()
+    queue.push_batch(make_tasks(tasks, 20, works=works))
+    return drain_paused(server, client, queue, processes, tasks, url=url)
+
+
+def make_tasks(count: int, users: int, *, works: bool = False) -> list[Task]:
     name, payload = ("bench.work", WORK) if works else ("bench.noop", PAYLOAD)
-    queue.push_batch([Task.create(f"u{i % 20}", 3, payload, name=name) for i in range(tasks)])
+    return [Task.create(f"u{i % users}", 3, payload, name=name) for i in range(count)]
+
+
+def drain_paused(
+    server: Server, client: Redis, queue: FairQueue, processes: int, tasks: int, *, url: str = ""
+) -> Drain:
+    """Run the tasks of a paused queue with one ``fairque_worker``. As of a peer, the first tenth is not measured."""
+    polls = 0
+
+    def finished() -> int:
+        nonlocal polls
+        polls += 1
+        return int(client.zcard("fq:{default:0}:state:finished"))
+
+    def count_commands() -> int:
+        return sum(int(command["calls"]) for command in client.info("commandstats").values()) - polls
+
     with worker(server, "--processes", str(processes), url=url) as process:
         wait_for_workers(queue, processes)
         queue.resume()
         wait_until(lambda: finished() >= NOT_MEASURED * tasks)
-        left, started = tasks - finished(), time.perf_counter()
+        commands, left, started = count_commands(), tasks - finished(), time.perf_counter()
         workers, servers = cpu_seconds([process.pid]), cpu_seconds([server.pid])
         wait_until(lambda: finished() >= tasks)
         seconds = time.perf_counter() - started
-        return Drain(left, seconds, cpu_seconds([process.pid]) - workers, cpu_seconds([server.pid]) - servers)
+        workers, servers = cpu_seconds([process.pid]) - workers, cpu_seconds([server.pid]) - servers
+        return Drain(left, seconds, workers, servers, count_commands() - commands)
 
 
 def run(table: Table, *, quick: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from pydantic import AfterValidator
 
 from django_fairque.engine.model.task import Task
@@ -288,3 +290,56 @@ def test_a_loop_that_broke_leaves_slots_to_their_threads(is_too_late: bool) -> N
     if is_too_late:
         loop.serve(slots)
     assert calls(slots) == {"thread"}
+
+
+IN_TRANSACTION: list[bool] = []
+"""Whether each task that queries began in an open transaction."""
+
+
+def query() -> None:
+    IN_TRANSACTION.append(connection.in_atomic_block)
+    connection.ensure_connection()
+
+
+def leave_transaction_open(value: UUID) -> UUID:
+    transaction.atomic().__enter__()
+    if not value.int:
+        raise ValueError("zero")
+    return value
+
+
+def test_connections_are_checked_once_for_each_of_several_tasks_in_a_row(
+    queue: FairQueue, push: Push, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task(name="queries")(query)
+    checks: list[str] = []
+    check = BaseDatabaseWrapper.close_if_unusable_or_obsolete
+
+    def counted(wrapper: BaseDatabaseWrapper) -> None:
+        checks.append(threading.current_thread().name)
+        check(wrapper)
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "close_if_unusable_or_obsolete", counted)
+    for _ in range(20):
+        push("queries")
+    run_worker(Worker, concurrency=1)
+    assert 20 <= checks.count("fairque-slot-0") <= 25
+
+
+@pytest.mark.parametrize("number", [1, 0])
+def test_a_transaction_that_a_conversion_left_open_ends_before_the_next_task(
+    queue: FairQueue, push: Push, number: int
+) -> None:
+    """The connection is checked although the task before has just ended."""
+    IN_TRANSACTION.clear()
+    task(name="queries")(query)
+
+    @task(name="converts")
+    def converts(value: Annotated[UUID, AfterValidator(leave_transaction_open)]) -> None:
+        query()
+
+    push("queries")
+    push("converts", str(UUID(int=number)))
+    push("queries")
+    run_worker(Worker, concurrency=1)
+    assert [False] * (2 + number) == IN_TRANSACTION

@@ -206,6 +206,12 @@ class Peer:
             waits = self._answer()
         return [wait * 1000 for wait in waits[len(waits) // 10 :]]
 
+    def push_times(self, kind: str = "timed") -> tuple[float, float]:
+        """Return the seconds of a push, and the producer's processor time for it. ``kind`` is of `counting.send`."""
+        self.send(kind)
+        seconds, processor = self._answer()
+        return seconds, processor
+
     def send(self, *arguments: str, empty: bool = True) -> None:
         """Send all tasks, or those that these arguments name (`counting.send`); ``empty`` empties its database before."""
         if self._system.needs_database and empty:
@@ -291,7 +297,7 @@ def _measure(table: Table, name: str, server: Server, client: Redis, tcp_url: st
             )
             for transport, processes in KINDS
         }
-        return [Measured(drains, _idle_to_start(name, server, client))]
+        return [Measured(drains, measure_idle_to_start(name, server, client))]
     except PeerError as error:
         table.details[name] = {"missing": str(error)}
         print(f"{name}: {error}", file=sys.stderr)
@@ -328,7 +334,7 @@ def _drain(name: str, server: Server, client: Redis, scale: float, processes: in
     return Peer(name, server, int(PEERS[name].tasks * scale), url).drain(processes)
 
 
-def _idle_to_start(name: str, server: Server, client: Redis) -> float:
+def measure_idle_to_start(name: str, server: Server, client: Redis) -> float:
     """The median milliseconds from sending a task to its start."""
     client.flushall()
     if name != OURS:

@@ -28,6 +28,8 @@ APART = 0.05
 MAILS_APART = 0.2
 MOST_SECONDS_TO_START = 60
 MOST_RUNS = 255
+NOT_TIMED = 100
+"""The number of first pushes that are not timed: they connect, and load modules."""
 BYTES_A_TASK = 25
 """Eight each for when it was sent, has started and has ended, one for how often it has run."""
 
@@ -156,6 +158,11 @@ def _write(result: Any) -> None:
     draft.replace(file)
 
 
+def write_times(began: tuple[float, float], tasks: int) -> None:
+    """Write how many seconds have passed since ``began``, and this process's processor time, for each of the ``tasks``."""
+    _write([(time.perf_counter() - began[0]) / tasks, (time.process_time() - began[1]) / tasks])
+
+
 def is_stamped() -> bool:
     """Whether tasks are sent one by one, each with the time when it was sent."""
     return "stamp" in sys.argv
@@ -164,10 +171,18 @@ def is_stamped() -> bool:
 def send(one: Any, stamped: Any, urgent: Any = None) -> None:
     """Send all tasks, one call after the other, or those that the command's arguments name.
 
-    ``stamp``: one each 50 ms with the time when it was sent. ``normal 0 9`` and ``urgent 0 9``: the tasks from number 0 to 8.
+    ``timed``: all, and write how long that took. ``stamp``: one each 50 ms with the time when it was sent. ``normal 0 9`` and
+    ``urgent 0 9``: the tasks from number 0 to 8.
     ``mails 9 8``: `send_mails` from number 9 on, as soon as 8 other tasks have started.
     """
     kind, *words = sys.argv[1:] or ["normal"]
+    if kind == "timed":
+        for number, payload in enumerate(PAYLOADS):
+            if number == NOT_TIMED:
+                began = time.perf_counter(), time.process_time()
+            one(payload)
+        write_times(began, TASKS - NOT_TIMED)
+        return
     first, second = map(int, words or (0, TASKS))
     if kind == "mails" and _runs:
         send_mails(urgent, _runs, first, second)
@@ -200,11 +215,20 @@ def send_mails(urgent: Any, runs: Runs, first: int, slots: int) -> None:
         time.sleep(MAILS_APART)
 
 
-async def asend(one: Any, stamped: Any) -> None:
-    """As ``send``, with coroutine functions."""
-    for payload in PAYLOADS:
+async def asend(one: Any, stamped: Any, many: Any = None) -> None:
+    """As ``send``, with coroutine functions. ``timed_bulk``: all tasks in one call of ``many``."""
+    if "timed_bulk" in sys.argv:
+        began = time.perf_counter(), time.process_time()
+        await many(PAYLOADS)
+        write_times(began, TASKS)
+        return
+    for number, payload in enumerate(PAYLOADS):
+        if number == NOT_TIMED:
+            began = time.perf_counter(), time.process_time()
         if is_stamped():
             await asyncio.sleep(APART)
             await stamped(time.time())
         else:
             await one(payload)
+    if "timed" in sys.argv:
+        write_times(began, TASKS - NOT_TIMED)

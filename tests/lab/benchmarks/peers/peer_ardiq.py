@@ -17,8 +17,12 @@ async def stamped(sent):
     stamp(sent)
 
 
+async def push_all(payloads):
+    await app.enqueue_many([noop.prepare(payload) for payload in payloads])
+
+
 if __name__ == "__main__":
     import peer_ardiq
 
-    asyncio.run(asend(peer_ardiq.noop.enqueue, peer_ardiq.stamped.enqueue))
+    asyncio.run(asend(peer_ardiq.noop.enqueue, peer_ardiq.stamped.enqueue, peer_ardiq.push_all))
     os._exit(0)  # at the end of the interpreter its native threads crash in one of six runs

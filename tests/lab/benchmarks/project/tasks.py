@@ -56,3 +56,9 @@ def count(payload: str) -> None:
 async def acount(payload: str) -> None:
     """Do the same as the peers' coroutines."""
     await counting.acount(payload)
+
+
+@task(name="bench.count_for", user="user", max_retries=0)
+def count_for(user: str, payload: str) -> None:
+    """Do the same for a user."""
+    counting.count(payload)
