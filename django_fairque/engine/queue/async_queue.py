@@ -882,7 +882,7 @@ class AsyncDeadLetterQueue:
     async def groups(self, look_at: int = 1000, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQGroups:
         """Return the dead letters grouped by fingerprint, that is, by error.
 
-        ``look_at`` is the number of letters that are read, the oldest first, from 1 to 10,000; 1000 by default.
+        ``look_at`` is the number of letters that are read, the newest first, from 1 to 10,000; 1000 by default.
         ``filters`` leave out letters that do not match.
         """
         return await self._read_all_shards(
@@ -904,7 +904,7 @@ class AsyncDeadLetterQueue:
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        At most the 4,000 oldest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 4,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return await self._read_all_shards(
