@@ -90,11 +90,10 @@ class TestValidation:
 
 
 class TestPage:
-    def test_it_has_every_key_of_the_file(self) -> None:
-        text = PAGE.read_text()
+    def test_each_key_of_the_file_that_it_does_not_list_is_the_same_today(self) -> None:
         for section, options in yaml.safe_load(FILE.read_text()).items():
             for name in options:
-                assert f"| `{section}.{name}` |" in text
+                assert f"{section}.{name}" in KEYS or name in KINDS[section].option_names()
 
     @pytest.mark.parametrize(("key", "today"), KEYS.items())
     def test_each_key_that_it_lists_is_accepted_or_gone(self, key: str, today: str) -> None:
