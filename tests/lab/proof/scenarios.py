@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.lab.proof import (
     scenarios_of_damage,
+    scenarios_of_incidents,
     scenarios_of_lanes,
     scenarios_of_limits,
     scenarios_of_one_shard,
@@ -62,6 +63,7 @@ SCENARIOS = (
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_organizations)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_lanes)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_limits)),
+    *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_incidents)),
     *(Scenario(prepare, is_exact=prepare.__name__ not in NOT_EXACT) for prepare in _scenarios_in(scenarios_of_damage)),
     *(
         Scenario(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))
