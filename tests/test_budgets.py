@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 830,
     "Lua": 5_970,
 }
-TESTS_BUDGET = 61_780
+TESTS_BUDGET = 61_790
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

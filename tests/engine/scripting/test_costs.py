@@ -224,3 +224,17 @@ def used_memory(server: Server) -> int:
         redis.slowlog_reset()
         wait_for(lambda: redis.info("clients")["connected_clients"] == 1)
         return int(redis.info("memory")["used_memory"])
+
+
+def test_tasks_of_many_users_take_few_server_commands_each(queue: FairQueue, redis: Redis) -> None:
+    """Each call ends one task of each of 100 users, and fetches one of each of 100 others."""
+    if not queue._transport.as_functions:
+        pytest.skip("scripts keep nothing between calls")
+    queue.push_batch([task(f"u{number}") for _ in range(5) for number in range(200)])
+    leases = queue.settle([], 100, worker="w").leases
+    for _ in range(3):
+        leases = queue.settle([Outcome.finish(lease, took=0.01) for lease in leases], 100, worker="w").leases
+    outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]
+    assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 7.5
+    made = [task(f"new{number}") for number in range(1000)]
+    assert commands(redis, lambda: queue.push_batch(made)) / 1000 <= 2.2
