@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model import user_record
+from django_fairque.engine.scripting import user_record
 from django_fairque.engine.model.payload import pack
-from django_fairque.engine.model.user_record import read_user_record
+from django_fairque.engine.scripting.user_record import read_user_record
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -208,7 +208,7 @@ class TestScripts:
     def test_the_page_of_contracts_has_all_scripts(self) -> None:
         page = contracts.markdown()
         assert re.findall(r"^\*\*`(\w+)`\*\*$", page, re.MULTILINE) == scripts.names()
-        assert "COST   12 commands for one task, 2 a task in bulk, 5 a dependency" in page
+        assert "COST   12 commands for one task, 2 for each user in bulk, 5 a dependency" in page
 
 
 class TestGlossary:

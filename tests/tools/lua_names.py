@@ -307,7 +307,7 @@ class _Parser:
 
 LANGUAGE = frozenset(
     split_names("""
-    error ipairs math next pairs redis select string table tonumber tostring type unpack
+    error ipairs math next pairs redis select string struct table tonumber tostring type unpack
 """)
 )
 LOADER = frozenset(

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, Union, cast
 
 from django_fairque.engine.model.errors import LuaScriptError
-from django_fairque.engine.model.user_record import read_user_record
+from django_fairque.engine.scripting.user_record import read_user_record
 
 T = TypeVar("T")
 

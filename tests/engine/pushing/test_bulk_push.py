@@ -28,8 +28,8 @@ def ring(redis: Redis) -> list[str]:
 
 
 def contents(redis: Redis) -> dict[bytes, Any]:
-    """Every key but the replies that are kept for repeated calls, their size, and how often the counters and the users' records
-    were written: they are each call's own."""
+    """Every key but the replies that are kept for repeated calls, their size, and how often the counters were written:
+    they are each call's own."""
     read: dict[Any, Callable[[bytes], Any]] = {
         b"string": redis.get,
         b"hash": redis.hgetall,
@@ -43,9 +43,6 @@ def contents(redis: Redis) -> dict[bytes, Any]:
     }
     for field in (b"replies", b"revision"):
         found[b"fq:{default:0}:stats"].pop(field, None)
-    for key, content in found.items():
-        if key.startswith(b"fq:{default:0}:user:"):
-            content.pop(b"version")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of incidents and lost workers: they open, are told again, close and are forgotten."""
+"""Scenarios of incidents and lost workers: they open, go on, close and are forgotten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alerts_that_open_an_incident(scene: Scene) -> Act:
     return lambda queue: queue.incidents.record(alerts, now=scene.now)
 
 
-def alerts_that_are_told_again(scene: Scene) -> Act:
+def alerts_that_go_on_for_minutes(scene: Scene) -> Act:
     alerts = late_tasks(scene)
     for _ in range(4):
         scene.queue.incidents.record(alerts, now=scene.now)

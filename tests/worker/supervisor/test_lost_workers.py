@@ -40,7 +40,7 @@ def test_a_worker_that_is_killed_with_all_its_processes_is_lost(workers: Workers
     )
     assert any(reason.startswith(f"worker {lost.worker}") for reason in queue.health().reasons)
     workers.start("--worker", "web").wait_ready()  # its clock is that of this machine, 70 s behind the queue's
-    assert queue.incidents.lost_workers() == []
+    eventually(lambda: queue.incidents.lost_workers() == [])
 
 
 @pytest.mark.parametrize("is_drained", [False, True])

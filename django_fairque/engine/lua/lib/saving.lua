@@ -1,6 +1,6 @@
 -- The end of a consistent step: what has changed of users, organizations and counters is written.
 --
--- include numbers options calls counters clock statistics writes records ring organizations user_record users limits charges
+-- include numbers options calls counters clock statistics writes ring organizations user_record users limits charges
 
 local saving = {}
 

@@ -2,7 +2,7 @@
 -- user's turn, so a call reads and writes the records of all its users with one command each.
 --
 -- First come the numbers that most records have, then three numbers that say which of the other fields follow (bit n of the first one
--- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/model/user_record.py reads the same
+-- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/scripting/user_record.py reads the same
 -- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 52.
 --
 -- include lists records

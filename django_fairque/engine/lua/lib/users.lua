@@ -1,6 +1,6 @@
 -- A user's record, its limits, and its ring: its organization's, or the shard's. Used by all commands that concern users.
 --
--- include calls keys counters records ring organizations user_record
+-- include calls keys counters ring organizations user_record
 
 local users = {}
 
@@ -49,8 +49,8 @@ local function keep(key, user)
   kept[key] = user
 end
 
--- Read the texts of the records of these users, with one command for all of them, and one more if some have none: `MGET` does not tell
--- a key of another type from a missing one.
+-- Read the texts of the records of these users, with one command for all of them, and one more if some have none: for `MGET`, a key of
+-- another type is a missing one.
 function users.preload(names)
   local wanted, is_wanted = {}, {}
   for _, name in ipairs(names) do
