@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.scripting import user_record
 from django_fairque.engine.model.payload import pack
+from django_fairque.engine.scripting import user_record
 from django_fairque.engine.scripting.user_record import read_user_record
 
 if TYPE_CHECKING:

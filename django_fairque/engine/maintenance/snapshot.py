@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.head import MAX_HEAD_BYTES, split_head
 from django_fairque.engine.model.ids import split_names
-from django_fairque.engine.scripting.user_record import read_user_record
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores, scan_keys, slices
+from django_fairque.engine.scripting.user_record import read_user_record
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
 
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import user_record
 from django_fairque.engine.scripting.user_record import read_user_record
-from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 from tests.user_records import write_user_record
 
