@@ -136,7 +136,7 @@ def test_a_reader_whose_clock_is_behind_reads_as_of_the_engine_s_time(queue: Fai
 
 
 def test_a_new_hour_costs_one_command_more_and_one_for_each_day(queue: FairQueue, redis: Redis) -> None:
-    """Those that store the user's last hour (`test_user_history.py`)."""
+    """The commands that store the user's last hour (`test_user_history.py`)."""
 
     def one_task(at: float) -> int:
         return commands(redis, lambda: work(queue, at, took=1))

@@ -74,7 +74,7 @@ class Load:
 
 
 Found = dict[tuple[str, str], list[float]]
-"""The values of each figure, by the names of what was measured and of the figure, a value for each round."""
+"""The values of each figure, one for each round, by the names of the operation and of the figure."""
 
 
 def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 5) -> None:

@@ -130,7 +130,7 @@ end
 conversions[3].up = function()
   each_user(function(name, key)
     local flat = attempt('HGETALL', key)
-    if not flat or not flat[1] then return end -- of another type, converted before, or missing
+    if not flat or not flat[1] then return end -- missing, converted before, or of another type
     local user = user_record.read(name, key, false)
     for i = 1, #flat, 2 do
       records.set(user, flat[i], records.TEXTS[flat[i]] and flat[i + 1] or tonumber(flat[i + 1]))

@@ -23,7 +23,7 @@ end
 local acts = {}
 
 function acts.close(change)
-  if not change.open then redis.call('HDEL', K['incidents:open'], change.name) end -- it was forgotten
+  if not change.open then redis.call('HDEL', K['incidents:open'], change.name) end -- its record has ended
   if not change.open or redis.call('HGET', change.key, 'last') ~= change.given then return '' end
   redis.call('HSET', change.key, 'closed', clock.now_text)
   redis.call('HDEL', K['incidents:open'], change.name)
