@@ -149,6 +149,7 @@ def full(queue: FairQueue) -> None:
     queue.organization("an-organisation-with-a-long-name.example").set_max_running(1000)
     queue.user("noisy").set_organization("sales")
     queue.organization("sales").pause()
+    queue.incidents.open_limit("failures", "12 tasks failed in the last minute")
 
 
 @pytest.fixture

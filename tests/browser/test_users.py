@@ -53,7 +53,7 @@ def test_the_page_of_users_shows_the_demonstration_s_progress(
     page = index
     page.clock.install()
     choose(page, "Users")
-    start_demo("--noisy", "20000", "--packages", "json,html")
+    start_demo("--noisy", "8000", "--packages", "json,html")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="noisy", exact=True))
     cells = row.get_by_role("cell")
     shown: set[str] = set()
