@@ -16,9 +16,9 @@ BUDGETS = {
     "monitoring, web, integrations": 2_630,
     "backends, testing, checks, embedded": 3_280,
     "package root": 830,
-    "Lua": 5_970,
+    "Lua": 6_030,
 }
-TESTS_BUDGET = 61_790
+TESTS_BUDGET = 61_800
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

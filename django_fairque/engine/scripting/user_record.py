@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from django_fairque.engine.model.ids import split_names
-from django_fairque.engine.model.payload import unpack
+from django_fairque.engine.model.payload import pack, unpack
 
 _FIRST_PART = split_names("""
     tag ready:3 run expected start over credit counted came started finished busy waited mean since hour
@@ -35,7 +35,11 @@ def read_user_record(text: bytes | None) -> dict[bytes, bytes]:
         values, masks = numbers[: len(_FIRST_PART)], numbers[len(_FIRST_PART) :]
         names = [name for mask, group in zip(masks, _GROUPS, strict=True) for name in _names_of(int(mask), group)]
         others = struct.unpack_from(f"<{len(names)}d", text, _FIRST_SIZE)
-        texts = unpack(text[_FIRST_SIZE + 8 * len(names) :])
+        rest = text[_FIRST_SIZE + 8 * len(names) :]
+        parts = unpack(rest)
+        texts = dict(zip(parts[::2], parts[1::2], strict=True))
+        if pack(parts) != rest:
+            raise ValueError("a part ends early")  # noqa: TRY301
     except (struct.error, ValueError, OverflowError):
         raise ValueError(f"expected a user's record, got {text[:50]!r}") from None
     if not (values[0] < _LIMIT and all(abs(value) < _LIMIT for value in (*values[1:], *others))):
@@ -46,7 +50,7 @@ def read_user_record(text: bytes | None) -> dict[bytes, bytes]:
         if value not in (0, _NEVER_SERVED)
     }
     record |= {name.encode(): _number_text(value) for name, value in zip(names, others, strict=True)}
-    return record | dict(zip(texts[::2], texts[1::2], strict=True))
+    return record | texts
 
 
 def _names_of(mask: int, group: Sequence[str]) -> Iterator[str]:

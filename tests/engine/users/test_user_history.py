@@ -129,7 +129,8 @@ def test_an_hour_of_a_clock_that_was_ahead_is_kept_apart(queue: FairQueue, redis
 @pytest.mark.parametrize("text", ["", "x", "-1 5|", "1e9|", "|", "5", "9" * 30 + " 1|"])
 def test_a_damaged_record_of_an_hour_counts_as_none(queue: FairQueue, redis: Redis, text: str) -> None:
     end_one(queue, 60)
-    change_record(redis, "fq:{default:0}:user:ann", period=None)
+    gone: dict[str, None] = dict.fromkeys(["period", *(f"ended_{index}" for index in range(21))])
+    change_record(redis, "fq:{default:0}:user:ann", **gone)
     redis.hset(KEY, mapping={"h0": text, "d0": text})
     assert counts(read(queue, 70).hours) == {}
     end_one(queue, 80)

@@ -19,6 +19,7 @@ from tests.user_records import write_user_record
 
 KEY = "fq:{default:0}:user:a"
 SOURCE = (files("django_fairque.engine") / "lua" / "lib" / "user_record.lua").read_text()
+EMPTY = struct.pack("<19d", *[0.0] * 19)
 NUMBERS = st.floats(min_value=0.5, max_value=1e15)
 
 
@@ -31,7 +32,7 @@ def test_both_languages_name_the_same_fields() -> None:
     assert set(re.findall(r"\['([^']+)'\]|(\w+) = true", first[1])) == {
         (name, "") if ":" in name else ("", name) for name in user_record._FIRST_PART
     }
-    stored = re.search(r"struct\.pack\(FIRST_PART, (.*?), layout", SOURCE, re.DOTALL)
+    stored = re.search(r"struct\.pack\(FIRST_PART, (.*?), masks_of", SOURCE, re.DOTALL)
     assert stored
     assert tuple(re.findall(r"user(?:\.(\w+)|\['([^']+)'\])", stored[1])) == tuple(
         ("", name) if ":" in name else (name, "") for name in user_record._FIRST_PART
@@ -74,9 +75,12 @@ def test_a_call_keeps_the_fields_that_it_does_not_change(queue: FairQueue, redis
     [
         b"",
         b"x",
-        b"\0" * 143,
-        struct.pack("<18d", *[0.0] * 16, 2.0**40, 0),
-        struct.pack("<18d", *[float("nan")] * 16, 0, 0),
+        EMPTY[:-1],
+        struct.pack("<19d", *[0.0] * 16, 2.0**40, 0, 0),
+        struct.pack("<19d", *[0.0] * 16, 0, 2.0**60, 0),
+        struct.pack("<19d", *[0.0] * 16, 0, 0, 1),
+        struct.pack("<19d", *[float("nan")] * 16, 0, 0, 0),
+        *(EMPTY + tail for tail in (b"x", b"5:ab", b"1:a", b"1:a1:b1:c", b"3:abc-1:", b"group")),
     ],
 )
 def test_other_bytes_are_reported_and_stop_no_other_user(redis: Redis, text: bytes) -> None:

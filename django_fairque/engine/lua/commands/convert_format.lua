@@ -8,7 +8,7 @@
 -- REPLY   the format before, how many workers live, how many tasks the other format can't express (if any: nothing is changed), and
 --         the workers' ids
 -- COST    6 commands, and 4 for each user that can be served, and 3 for each user; on the way back 1 for each waiting task
--- include records user_record
+-- include user_record
 local wanted, version = tonumber(ARGV[3]), ARGV[4]
 local FIRST_FORMAT, NEVER = 1, 9e15
 local stats = redis.call('HMGET', K.stats, 'format', 'clock')
@@ -133,7 +133,7 @@ conversions[3].up = function()
     if not flat or not flat[1] then return end -- missing, converted before, or of another type
     local user = user_record.read(name, key, false)
     for i = 1, #flat, 2 do
-      records.set(user, flat[i], records.TEXTS[flat[i]] and flat[i + 1] or tonumber(flat[i + 1]))
+      user_record.set_field(user, flat[i], flat[i + 1])
     end
     redis.call('SET', key, user_record.pack(user))
   end)

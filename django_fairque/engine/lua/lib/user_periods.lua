@@ -62,6 +62,7 @@ local function begin_hour(user, hour)
     end
   else
     local found = calls.attempt('HMGET', keys.periods(user.name), string.format('h%d', hour % HOURS), string.format('d%d', day % DAYS)) or {}
+    if not past and not (found[1] or found[2]) then return records.set(user, 'period', hour) end -- nothing has ended before
     of_hour, of_day = read_place(found[1], hour), read_place(found[2], day)
     for i = 1, LAST + 1 do of_day[i] = math.max(0, (of_day[i] or 0) - (of_hour[i] or 0)) end
   end
@@ -77,20 +78,30 @@ function user_periods.touch(user)
   if user.period ~= present_hour() then slot.touch(keys.periods(user.name)) end
 end
 
--- Count one of COUNTERS, or a wait by its index.
-function user_periods.count(user, counter)
-  if user.is_damaged then return end
-  local hour, field = present_hour(), ENDED[COUNTERS[counter] or counter]
-  if user.period ~= hour then begin_hour(user, hour) end
+local function add(user, index)
+  local field = ENDED[index]
   records.set(user, field, (user[field] or 0) + 1)
+end
+
+-- Begin the present hour, if the record has another one. Return whether something can be counted.
+local function prepare(user)
+  local hour = present_hour()
+  if user.period ~= hour and not user.is_damaged then begin_hour(user, hour) end
+  return not user.is_damaged
+end
+
+-- Count one of COUNTERS.
+function user_periods.count(user, counter)
+  if prepare(user) then add(user, COUNTERS[counter]) end
 end
 
 -- An attempt has ended: finished, failed or (nil) neither, such as a Retry.
 function user_periods.note_attempt(task, counter)
   local user, started = task.owner, task.started or clock.now
-  if counter then user_periods.count(user, counter) end
-  user_periods.count(user, started > deadlines.to_start(task) and 'missed' or 'kept')
-  user_periods.count(user, FIRST_WAIT + recent_usage.bucket_of(started - task.ready))
+  if not prepare(user) then return end
+  if counter then add(user, COUNTERS[counter]) end
+  add(user, started > deadlines.to_start(task) and COUNTERS.missed or COUNTERS.kept)
+  add(user, FIRST_WAIT + recent_usage.bucket_of(started - task.ready))
 end
 
 -- Store the last hour of a user whose record is removed.

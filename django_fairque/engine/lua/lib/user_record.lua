@@ -3,7 +3,7 @@
 --
 -- First come the numbers that most records have, then three numbers that say which of the other fields follow (bit n of the first one
 -- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/scripting/user_record.py reads the same
--- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 52.
+-- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 44.
 --
 -- include lists records
 
@@ -15,17 +15,17 @@ local GROUPS = {
     'bytes', 'dead', 'result_bytes', 'failed', 'companions', 'urgent_tag', 'lane_turn', 'weight', 'cap', 'rate', 'gap', 'burst', 'backlog',
     'max_bytes', 'sla', 'paused', 'held', 'tat', 'rated', 'last_gap', 'debt', 'resolve_turn', 'plan_looked_up', 'plan_deployed',
   },
-  {},
-  { 'period' },
+  {}, -- lib/recent_usage.lua
+  { 'period' }, -- lib/user_periods.lua
 }
-for index = 0, 20 do
-  local names = GROUPS[3]
-  names[index + 2], names[index + 23] = 'ended:' .. index, 'before:' .. index -- lib/user_periods.lua
-end
 for half = 0, 1 do
   local names = GROUPS[2]
   names[#names + 1] = 'recent:' .. half
   for bucket = 0, 15 do names[#names + 1] = 'recent:' .. half .. ':' .. bucket end
+end
+for index = 0, 20 do
+  local names = GROUPS[3]
+  names[index + 2], names[index + 23] = 'ended:' .. index, 'before:' .. index
 end
 
 -- In the first part of each record. Without a value `mean` and `since` are stored as 0, and `tag` as the lowest number.
@@ -36,56 +36,93 @@ local IN_EACH = {
 local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
 local TEXTS, NUMBER = records.TEXTS, 8 -- bytes of a number
 
-local BITS = {} -- by field: the number of its group, and what its bit counts
-for group = 1, 3 do
+-- A group has two parts, the second one behind this many fields: records differ in far more ways than their parts do.
+local FIRST_HALF, PARTS = { 22, 17, 22 }, 6
+local BITS = {} -- by field: the number of its part, and what its bit counts
+for group = 1, #GROUPS do
   local bit_value = 1
   for at = 1, #GROUPS[group] do
-    BITS[GROUPS[group][at]], bit_value = { group = group, value = bit_value }, bit_value * 2
+    if at == FIRST_HALF[group] + 1 then bit_value = 1 end
+    BITS[GROUPS[group][at]] = { part = 2 * group - (at > FIRST_HALF[group] and 0 or 1), value = bit_value }
+    bit_value = bit_value * 2
   end
 end
 
--- The other fields of records with these three numbers: `names` in their order, and `has`, the set of them.
-local KEPT = 500
-local layouts, number_of_layouts = {}, 0 -- by the third number, then by the second one, then by the first one
-local function layout_of(first, second, third)
-  local of_third = layouts[third]
-  local of_second = of_third and of_third[second]
-  if of_second and of_second[first] then return of_second[first] end
-  local names, has = {}, {}
-  for group, mask in ipairs({ first, second, third }) do
-    for _, name in ipairs(GROUPS[group]) do
-      if mask % 2 == 1 then
-        names[#names + 1], has[name] = name, true
-      end
-      mask = math.floor(mask / 2)
+-- The fields of a part of which the mask has the bits: `names` in their order, and `has`, the set of them.
+local KEPT = 2000
+local parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 -- by number and mask
+local function part_of(number, mask)
+  local part = parts[number][mask]
+  if part then return part end
+  local index, names, has, rest = math.ceil(number / 2), {}, {}, mask
+  local group, half, is_first = GROUPS[index], FIRST_HALF[index], number % 2 == 1
+  for at = is_first and 1 or half + 1, is_first and math.min(half, #group) or #group do
+    if rest % 2 == 1 then
+      names[#names + 1], has[group[at]] = group[at], true
     end
-    if mask > 0 then return nil end -- a field that this version does not know
+    rest = math.floor(rest / 2)
   end
-  local layout = { first = first, second = second, third = third, names = names, has = has, size = #names, format = '<' .. string.rep('d', #names) }
-  if number_of_layouts >= KEPT then layouts, number_of_layouts = {}, 0 end
-  layouts[third] = layouts[third] or {}
-  layouts[third][second] = layouts[third][second] or {}
-  layouts[third][second][first], number_of_layouts = layout, number_of_layouts + 1
-  return layout
+  if rest > 0 then return nil end -- a field that this version does not know
+  if number_of_parts >= KEPT then parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 end
+  part = { mask = mask, names = names, has = has, size = #names }
+  parts[number][mask], number_of_parts = part, number_of_parts + 1
+  return part
+end
+
+local function is_mask(number) return number >= 0 and number < 2 ^ 44 and number % 1 == 0 end
+
+-- The parts of a record with these three numbers, and how many fields they have together; nil if it is no record.
+local HALF_1, HALF_2, HALF_3 = 2 ^ 22, 2 ^ 17, 2 ^ 22 -- by group: what the bits of the second part count
+local function layout_of(first, second, third)
+  if not (is_mask(first) and is_mask(second) and is_mask(third)) then return nil end
+  local low_1, low_2, low_3 = first % HALF_1, second % HALF_2, third % HALF_3
+  local one, two = part_of(1, low_1), part_of(2, (first - low_1) / HALF_1)
+  local three, four = part_of(3, low_2), part_of(4, (second - low_2) / HALF_2)
+  local five, six = part_of(5, low_3), part_of(6, (third - low_3) / HALF_3)
+  if not (one and two and three and four and five and six) then return nil end
+  return { one, two, three, four, five, six, size = one.size + two.size + three.size + four.size + five.size + six.size }
 end
 
 local NEVER_SERVED = -1 / 0
 local function is_number(value) return value > -1e24 and value < 1e24 end -- as `numbers.read`
-local function is_mask(number) return number >= 0 and number < 2 ^ 53 and number % 1 == 0 end
 
+-- Set the texts behind the numbers, each with its length before it. Return whether all of them can be read.
+local function read_texts(user, text, at)
+  local field
+  while at <= #text do
+    local size, start = string.match(text, '^(%d+):()', at)
+    if not size or start + size > #text + 1 then return false end
+    local value = string.sub(text, start, start + size - 1)
+    if not field then
+      field = value
+    else
+      if TEXTS[field] then user[field] = value end
+      field = nil
+    end
+    at = start + size
+  end
+  return not field
+end
+
+local formats = {} -- by number of fields
+local function format_of(size)
+  formats[size] = formats[size] or '<' .. string.rep('d', size)
+  return formats[size]
+end
+
+-- Set the other fields. Return whether they can be read.
 local function read_others(user, text, layout)
-  local texts_at, names = FIRST_SIZE + NUMBER * layout.size, layout.names
   if layout.size > 0 then
-    local values = { struct.unpack(layout.format, text, FIRST_SIZE + 1) }
-    for i = 1, layout.size do
-      if is_number(values[i]) then user[names[i]] = values[i] end
+    local values, n = { struct.unpack(format_of(layout.size), text, FIRST_SIZE + 1) }, 0
+    for part = 1, PARTS do
+      local names = layout[part].names
+      for i = 1, #names do
+        n = n + 1
+        if is_number(values[n]) then user[names[i]] = values[n] end
+      end
     end
   end
-  if #text == texts_at then return end
-  local fields = lists.unpack(string.sub(text, texts_at + 1))
-  for i = 1, #fields - 1, 2 do
-    if TEXTS[fields[i]] then user[fields[i]] = fields[i + 1] end
-  end
+  return read_texts(user, text, FIRST_SIZE + NUMBER * layout.size + 1)
 end
 
 -- A user with this record; nil if the text is none. Without a text a new user.
@@ -99,7 +136,7 @@ function user_record.read(name, key, text)
     local sum = ready + run + expected + start + over + credit + counted + came + started + finished + busy + waited + mean + since + hour
     if not (is_number(sum) and (tag == NEVER_SERVED or is_number(tag))) then return nil end
   end
-  local layout = is_mask(first) and is_mask(second) and is_mask(third) and layout_of(first, second, third)
+  local layout = layout_of(first, second, third)
   if not layout or text and #text < FIRST_SIZE + NUMBER * layout.size then return nil end
   local user = { -- written out at its full size: a table that grows field by field is moved six times
     name = name, entry = name, key = key, windows = {}, changed = {}, text = text, layout = layout, weight = 1, tag = tag, ready = ready,
@@ -110,7 +147,7 @@ function user_record.read(name, key, text)
     ring_owner = false, was_ring_owner = false, is_new = not text, was_served = false, was_idle = false, is_other = false, was_tag = 0,
   }
   if layout.size > 0 or text and #text > FIRST_SIZE then
-    read_others(user, text, layout)
+    if not read_others(user, text, layout) then return nil end
     user.ready = ready + user['ready:1'] + user['ready:2'] + user['ready:4'] + user['ready:5'] + user['ready:6']
     if user.weight <= 0 then user.weight = 1 end
   end
@@ -124,58 +161,77 @@ function user_record.list(user)
     if value and value ~= NEVER_SERVED then list[#list + 1], list[#list + 2] = field, type(value) == 'number' and string.format('%.17g', value) or value end
   end
   for field in pairs(IN_EACH) do add(field, user[field]) end
-  for _, field in ipairs(user.layout.names) do add(field, user[field]) end
+  for part = 1, PARTS do
+    for _, field in ipairs(user.layout[part].names) do add(field, user[field]) end
+  end
   for field in pairs(TEXTS) do add(field, user[field]) end
   return list
 end
 
--- The layout for the other fields of this user that have a value.
-local function least_layout(user)
-  local masks = { 0, 0, 0 }
-  for name, bit in pairs(BITS) do
-    local value = user[name]
-    if value ~= nil and value ~= (name == 'weight' and 1 or 0) then masks[bit.group] = masks[bit.group] + bit.value end
+-- Set a field that a hash has, if it is one of the record.
+function user_record.set_field(user, field, text)
+  local value = tonumber(text)
+  if TEXTS[field] then
+    records.set(user, field, text)
+  elseif (IN_EACH[field] or BITS[field]) and value and is_number(value) then
+    records.set(user, field, value)
   end
-  return layout_of(masks[1], masks[2], masks[3])
 end
 
--- The layout with the changed fields too. The changes are forgotten.
-local function layout_with_changes(user)
-  local layout, changed = user.layout, user.changed
-  local has, masks = layout.has, nil
-  for field in pairs(changed) do
-    changed[field] = nil -- not a new table, which would grow again with each field
-    local bit = not IN_EACH[field] and not has[field] and user[field] ~= nil and BITS[field]
-    if bit then
-      masks = masks or { layout.first, layout.second, layout.third }
-      masks[bit.group] = masks[bit.group] + bit.value
+-- The three numbers that say which of the other fields follow.
+local function masks_of(layout)
+  return layout[1].mask + HALF_1 * layout[2].mask, layout[3].mask + HALF_2 * layout[4].mask, layout[5].mask + HALF_3 * layout[6].mask
+end
+
+-- The layout for the other fields of this user that have a value.
+local function least_layout(user)
+  local masks, layout = { 0, 0, 0, 0, 0, 0 }, { size = 0 }
+  for name, bit in pairs(BITS) do
+    local value = user[name]
+    if value ~= nil and value ~= (name == 'weight' and 1 or 0) then
+      masks[bit.part], layout.size = masks[bit.part] + bit.value, layout.size + 1
     end
   end
-  return masks and layout_of(masks[1], masks[2], masks[3]) or layout
+  for part = 1, PARTS do layout[part] = part_of(part, masks[part]) end
+  return layout
+end
+
+-- Add the changed fields to the layout. The changes are forgotten.
+local function add_changes(user)
+  local layout, changed = user.layout, user.changed
+  for field in pairs(changed) do
+    changed[field] = nil -- not a new table, which would grow again with each field
+    local bit = not IN_EACH[field] and BITS[field]
+    if bit and user[field] ~= nil and not layout[bit.part].has[field] then
+      layout[bit.part], layout.size = part_of(bit.part, layout[bit.part].mask + bit.value), layout.size + 1
+    end
+  end
 end
 
 local function values_of(layout, user)
-  local names, values = layout.names, {}
-  for i = 1, layout.size do
-    local value = user[names[i]]
-    if value == nil then return nil end
-    values[i] = value
+  local values, n = {}, 0
+  for part = 1, PARTS do
+    local names = layout[part].names
+    for i = 1, #names do
+      n = n + 1
+      values[n] = user[names[i]]
+      if values[n] == nil then return nil end
+    end
   end
   return values
 end
 
 -- The record as a text. Its changes are forgotten.
 function user_record.pack(user)
-  local layout = layout_with_changes(user)
-  local values = layout.size > 0 and values_of(layout, user)
-  if layout.size > 0 and not values then
-    layout = least_layout(user)
-    values = values_of(layout, user)
+  add_changes(user)
+  local values = values_of(user.layout, user)
+  if not values then
+    user.layout = least_layout(user)
+    values = values_of(user.layout, user)
   end
-  user.layout = layout
   local text = struct.pack(FIRST_PART, user.tag, user['ready:3'], user.run, user.expected, user.start, user.over, user.credit, user.counted, user.came,
-    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, layout.first, layout.second, layout.third)
-  if values and values[1] then text = text .. struct.pack(layout.format, unpack(values)) end
+    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, masks_of(user.layout))
+  if values[1] then text = text .. struct.pack(format_of(#values), unpack(values)) end
   if not (user.group or user.plan or user.explicit or user.pause_note) then return text end
   local texts = {}
   for field in pairs(TEXTS) do
