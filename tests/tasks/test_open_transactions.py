@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -21,6 +22,12 @@ from django_fairque.tasks.transactions import open_transactions
 
 @task(name="watched")
 def watched() -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def collect_connections() -> None:
+    """Connections of ended threads, which other tests have left in a transaction, are known until they are collected."""
+    gc.collect()
 
 
 @pytest.fixture
