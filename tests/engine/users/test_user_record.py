@@ -32,7 +32,7 @@ def test_both_languages_name_the_same_fields() -> None:
     assert set(re.findall(r"\['([^']+)'\]|(\w+) = true", first[1])) == {
         (name, "") if ":" in name else ("", name) for name in user_record._FIRST_PART
     }
-    stored = re.search(r"struct\.pack\(FIRST_PART, (.*?), masks_of", SOURCE, re.DOTALL)
+    stored = re.search(r"struct\.pack\(FIRST_PART, (.*?), layout.first", SOURCE, re.DOTALL)
     assert stored
     assert tuple(re.findall(r"user(?:\.(\w+)|\['([^']+)'\])", stored[1])) == tuple(
         ("", name) if ":" in name else (name, "") for name in user_record._FIRST_PART

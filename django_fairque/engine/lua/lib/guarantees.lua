@@ -28,10 +28,14 @@ end
 -- Charge this cost of a task (negative: less than was expected) of a user with this ring owner. Invariant: a bound forgives no larger
 -- debt of an earlier, longer task.
 function guarantees.charge(ring_owner, cost)
-  local share, most = ring_owner.share, most_owed(cost)
-  local before = share and math.min(owed(ring_owner), most)
-  if guarantees.are_used() then counters.set('guarantee_clock', counters.shard.guarantee_clock + cost) end
-  if not share then return end
+  local share, shard = ring_owner.share, counters.shard
+  if not share then
+    if shard.guaranteed > 0 then counters.set('guarantee_clock', shard.guarantee_clock + cost) end
+    return
+  end
+  local most = most_owed(cost)
+  local before = math.min(owed(ring_owner), most)
+  if shard.guaranteed > 0 then counters.set('guarantee_clock', shard.guarantee_clock + cost) end
   set(ring_owner, 'owed', math.min(most, math.max(before - (1 - share) * cost, math.min(before, -most))))
   if ring_owner.owed_from then set(ring_owner, 'owed_from', counters.shard.guarantee_clock) end
 end

@@ -34,7 +34,7 @@ function organizations.load(name)
   for i = 1, #flat, 2 do organization[flat[i]] = numbers.read(flat[i + 1]) or organization[flat[i]] end
   if organization.weight <= 0 then organization.weight = 1 end
   organization.is_new = #flat == 0
-  ring.note_place(organization)
+  ring.note_place(organization, ring.can_be_served(organization))
   by_name[name] = organization
   order[#order + 1] = organization
   return organization
@@ -67,7 +67,7 @@ local function save_organization(organization)
     counters.count('groups', -1)
     by_name[organization.name] = nil -- who names it again begins a new one
   end
-  ring.note_place(organization)
+  ring.note_place(organization, served)
   records.forget_changes(organization)
 end
 

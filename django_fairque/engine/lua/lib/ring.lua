@@ -232,7 +232,7 @@ local function take_place_in_lane(one, lane, was_there, moved)
   end
 end
 
--- Write the place after a change: enter the ring, move in it, or leave it. Invariant: one is in a ring exactly if it can be served, and in
+-- Write the place after a change: enter the ring, move in it, or leave it. Return whether it can be served. Invariant: one is in a ring exactly if it can be served, and in
 -- one ring only; nothing else adds to a ring or removes from it.
 function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
@@ -261,6 +261,7 @@ function ring.take_place(one)
     take_place_in_lane(one, 'urgent', one.was_urgent, moved)
     take_place_in_lane(one, 'bulk', one.was_bulk, moved)
   end
+  return served
 end
 
 -- The time that the running tasks have taken until now, all together. Invariant: tasks that run in one call count once.
@@ -277,15 +278,19 @@ local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(
 -- `companions` is the number of tasks that share a call with another task: the time of that call counts once. Invariant: the tag
 -- contains the final costs and the pending one, divided by the weight.
 local function account(one, tasks, cost, start_sum, used, companions)
-  local before, has_none = pending(one), one.run + tasks <= 0
-  add(one, 'run', tasks)
-  if has_none then companions = -one.companions end
-  if companions ~= 0 then add(one, 'companions', companions) end
-  set(one, 'expected', has_none and 0 or math.max(0, one.expected + cost))
-  set(one, 'start', has_none and 0 or one.start + start_sum) -- exact up to some 150 tasks: nothing is to be left of it
-  local overrun = has_none and 0 or math.max(0, elapsed(one) - one.expected)
-  if overrun ~= one.over then set(one, 'over', overrun) end
-  set(one, 'tag', one.tag + (used + pending(one) - before) / one.weight)
+  local before, run, changed = one.expected + one.over, one.run + tasks, one.changed
+  changed.run, changed.expected, changed.start, changed.tag, one.run = true, true, true, true, run
+  if run <= 0 then
+    if one.companions ~= 0 then set(one, 'companions', 0) end
+    one.expected, one.start = 0, 0 -- exact up to some 150 tasks: nothing is to be left of it
+    if one.over ~= 0 then set(one, 'over', 0) end
+  else
+    if companions ~= 0 then add(one, 'companions', companions) end
+    one.expected, one.start = math.max(0, one.expected + cost), one.start + start_sum
+    local overrun = math.max(0, elapsed(one) - one.expected)
+    if overrun ~= one.over then set(one, 'over', overrun) end
+  end
+  one.tag = one.tag + (used + (one.expected + one.over) - before) / one.weight
 end
 ring.account = account
 
@@ -338,9 +343,10 @@ function ring.change_weight(one, weight)
 end
 
 -- Note what has been written, so that `ring.take_place` sees what has changed since then.
-function ring.note_place(one)
-  one.was_served, one.was_tag, one.was_ring_owner = can_be_served(one), one.tag, one.ring_owner
-  one.is_other, one.was_newcomer = one.was_served and one.came == 0, one.came > 0
+-- `served`: whether it can be served.
+function ring.note_place(one, served)
+  one.was_served, one.was_tag, one.was_ring_owner = served, one.tag, one.ring_owner
+  one.is_other, one.was_newcomer = served and one.came == 0, one.came > 0
   one.was_urgent, one.was_bulk, one.was_urgent_tag = one['ready:7'] > 0 and can_start(one, 'urgent'), one['ready:0'] > 0 and can_start(one, 'bulk'), one.urgent_tag
 end
 

@@ -25,16 +25,18 @@ local function place_user(user)
   local idle, was_member = users.is_idle(user), user.was_ring_owner ~= counters.shard
   local has_lanes = user['ready:7'] > 0 or user['ready:0'] > 0 or user.was_urgent or user.was_bulk
   if user.group or was_member or has_lanes then count_behind(user, was_member) end
-  take_place(user)
+  local served = take_place(user)
   ring.note_parked(user)
-  if user.first_due then redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name) end
-  user.first_due = nil
+  if user.first_due then
+    redis.call('ZADD', K.due, 'LT', numbers.exact(user.first_due), user.name)
+    user.first_due = nil
+  end
   if idle and (not user.was_idle or user.is_new) then
     writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- not before it has all tokens again
   elseif not idle and (user.was_idle or user.is_new) then
     writes.zadd(K.users, clock.NEVER, user.name)
   end
-  note_place(user)
+  note_place(user, served)
   user.was_idle = idle
 end
 
@@ -50,14 +52,15 @@ local saved = {} -- keys and texts of records in turns
 local function save_user(user)
   if user.is_damaged then return end
   if user.is_new and not has_values(user) then return end -- nothing was set before, so there is nothing to remove
-  place_user(user)
-  user.text = user_record.pack(user)
-  saved[#saved + 1], saved[#saved + 2] = user.key, user.text
-  user.is_new = false
-  counters.set('clock', counters.shard.clock) -- the counters are written too: other functions have kept what they were
+  if next(user.changed) then place_user(user) end
+  local text, n = user_record.pack(user), #saved
+  saved[n + 1], saved[n + 2] = user.key, text
+  user.text, user.is_new = text, false
+  if user.is_placed then user.is_placed = nil end
 end
 
 local function write_saved()
+  if saved[1] then counters.set('clock', counters.shard.clock) end -- the counters are written too: other functions have kept what they were
   for first = 1, #saved, calls.CHUNK do redis.call('MSET', unpack(saved, first, math.min(first + calls.CHUNK - 1, #saved))) end
   if saved[1] then saved = {} end
 end
@@ -66,13 +69,19 @@ each_call(function()
 end)
 
 -- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit` follows in the
--- same call, so only a call that failed leaves a record unwritten.
+-- same call, so only a call that failed leaves a record unwritten. A user that does not change again has its place (`is_placed`).
 function saving.place_users()
   local order = users.order
-  for _, user in ipairs(order) do apply(user) end
+  for _, user in ipairs(order) do
+    if user.ended or user.given_back then apply(user) end
+  end
   limits.save()
   for _, user in ipairs(order) do
-    if next(user.changed) and not (user.is_damaged or user.is_new) then place_user(user) end
+    if next(user.changed) and not (user.is_damaged or user.is_new) then
+      place_user(user)
+      user_record.note_changes(user)
+      user.is_placed = true
+    end
   end
   organizations.save()
   writes.flush()
@@ -81,10 +90,12 @@ end
 -- Write everything that was changed since the last time.
 local function save_users()
   local order = users.order
-  for _, user in ipairs(order) do apply(user) end
+  for _, user in ipairs(order) do
+    if user.ended or user.given_back then apply(user) end
+  end
   limits.save()
   for _, user in ipairs(order) do
-    if next(user.changed) then save_user(user) end
+    if user.is_placed or next(user.changed) then save_user(user) end
   end
   write_saved()
   organizations.save()

@@ -53,6 +53,7 @@ function task_record.read(id)
     size = raw.size and numbers.read(raw.size), -- for a task that counts towards its user's limit on bytes
     -- A task that was given back, or whose process died, has started in time. One that waits for a retry must start again in time.
     expires = raw.expires and (not raw.started or waits_for_retry(raw)) and numbers.read(raw.expires) or nil,
+    owner = nil, cost = nil, token_text = nil, started = nil, deadline = nil, kept_with = nil, -- set later: a table that is full is moved
     worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, is_listed = false, lead = 0, organization_lead = 0, is_suspect = false, is_companion = false,
   }
   if raw.token or raw.died or task.state ~= 'queued' then read_past(task, raw) end

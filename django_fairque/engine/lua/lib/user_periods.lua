@@ -99,9 +99,10 @@ end
 function user_periods.note_attempt(task, counter)
   local user, started = task.owner, task.started or clock.now
   if not prepare(user) then return end
+  local promise = ENDED[started > deadlines.to_start(task) and COUNTERS.missed or COUNTERS.kept]
+  local wait, changed = ENDED[FIRST_WAIT + recent_usage.bucket_of(started - task.ready)], user.changed
+  user[promise], user[wait], changed[promise], changed[wait] = (user[promise] or 0) + 1, (user[wait] or 0) + 1, true, true
   if counter then add(user, COUNTERS[counter]) end
-  add(user, started > deadlines.to_start(task) and COUNTERS.missed or COUNTERS.kept)
-  add(user, FIRST_WAIT + recent_usage.bucket_of(started - task.ready))
 end
 
 -- Store the last hour of a user whose record is removed.

@@ -80,7 +80,10 @@ local function layout_of(first, second, third)
   local three, four = part_of(3, low_2), part_of(4, (second - low_2) / HALF_2)
   local five, six = part_of(5, low_3), part_of(6, (third - low_3) / HALF_3)
   if not (one and two and three and four and five and six) then return nil end
-  return { one, two, three, four, five, six, size = one.size + two.size + three.size + four.size + five.size + six.size }
+  return {
+    one, two, three, four, five, six, size = one.size + two.size + three.size + four.size + five.size + six.size,
+    first = first, second = second, third = third,
+  }
 end
 
 local NEVER_SERVED = -1 / 0
@@ -125,6 +128,14 @@ local function read_others(user, text, layout)
   return read_texts(user, text, FIRST_SIZE + NUMBER * layout.size + 1)
 end
 
+-- An empty table with room for the fields that most calls change: a table that grows field by field is moved five times.
+local function room_for_changes()
+  return {
+    tag = nil, ready = nil, ['ready:3'] = nil, run = nil, expected = nil, start = nil, came = nil, credit = nil, counted = nil, started = nil, finished = nil,
+    busy = nil, waited = nil, mean = nil, since = nil, hour = nil,
+  }
+end
+
 -- A user with this record; nil if the text is none. Without a text a new user.
 function user_record.read(name, key, text)
   local tag, ready, run, expected, start, over, credit, counted, came = NEVER_SERVED, 0, 0, 0, 0, 0, 0, 0, 0 -- never served: before everyone
@@ -139,7 +150,7 @@ function user_record.read(name, key, text)
   local layout = layout_of(first, second, third)
   if not layout or text and #text < FIRST_SIZE + NUMBER * layout.size then return nil end
   local user = { -- written out at its full size: a table that grows field by field is moved six times
-    name = name, entry = name, key = key, windows = {}, changed = {}, text = text, layout = layout, weight = 1, tag = tag, ready = ready,
+    name = name, entry = name, key = key, windows = {}, changed = room_for_changes(), text = text, layout = layout, weight = 1, tag = tag, ready = ready,
     ['ready:3'] = ready, ['ready:0'] = 0, ['ready:7'] = 0, ['ready:1'] = 0, ['ready:2'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0,
     sched = 0, deferred = 0, limited = 0, parked = 0, parked_urgent = 0, bytes = 0, dead = 0, result_bytes = 0, failed = 0, companions = 0,
     run = run, expected = expected, start = start, over = over, credit = credit, counted = counted, came = came, started = started, finished = finished,
@@ -178,9 +189,10 @@ function user_record.set_field(user, field, text)
   end
 end
 
--- The three numbers that say which of the other fields follow.
-local function masks_of(layout)
-  return layout[1].mask + HALF_1 * layout[2].mask, layout[3].mask + HALF_2 * layout[4].mask, layout[5].mask + HALF_3 * layout[6].mask
+-- Set the three numbers that say which of the other fields follow.
+local function set_masks(layout)
+  layout.first, layout.second = layout[1].mask + HALF_1 * layout[2].mask, layout[3].mask + HALF_2 * layout[4].mask
+  layout.third = layout[5].mask + HALF_3 * layout[6].mask
 end
 
 -- The layout for the other fields of this user that have a value.
@@ -193,45 +205,54 @@ local function least_layout(user)
     end
   end
   for part = 1, PARTS do layout[part] = part_of(part, masks[part]) end
+  set_masks(layout)
   return layout
 end
 
 -- Add the changed fields to the layout. The changes are forgotten.
-local function add_changes(user)
-  local layout, changed = user.layout, user.changed
-  for field in pairs(changed) do
+function user_record.note_changes(user)
+  local layout, changed, has_grown = user.layout, user.changed, false
+  for field in next, changed do
     changed[field] = nil -- not a new table, which would grow again with each field
-    local bit = not IN_EACH[field] and BITS[field]
-    if bit and user[field] ~= nil and not layout[bit.part].has[field] then
-      layout[bit.part], layout.size = part_of(bit.part, layout[bit.part].mask + bit.value), layout.size + 1
+    local bit = BITS[field]
+    if bit then
+      local part = layout[bit.part]
+      if not part.has[field] and user[field] ~= nil then
+        layout[bit.part], layout.size, has_grown = part_of(bit.part, part.mask + bit.value), layout.size + 1, true
+      end
     end
   end
+  if has_grown then set_masks(layout) end
 end
 
-local function values_of(layout, user)
-  local values, n = {}, 0
+-- Fill `values` with the other fields. Return false if one of them has no value.
+local values = {}
+local function fill_values(layout, user)
+  local n = 0
   for part = 1, PARTS do
-    local names = layout[part].names
-    for i = 1, #names do
-      n = n + 1
-      values[n] = user[names[i]]
-      if values[n] == nil then return nil end
+    local names, size = layout[part].names, layout[part].size
+    for i = 1, size do
+      local value = user[names[i]]
+      if value == nil then return false end
+      values[n + i] = value
     end
+    n = n + size
   end
-  return values
+  return true
 end
 
 -- The record as a text. Its changes are forgotten.
 function user_record.pack(user)
-  add_changes(user)
-  local values = values_of(user.layout, user)
-  if not values then
-    user.layout = least_layout(user)
-    values = values_of(user.layout, user)
+  if next(user.changed) then user_record.note_changes(user) end
+  local layout = user.layout
+  if not fill_values(layout, user) then
+    layout = least_layout(user)
+    user.layout = layout
+    fill_values(layout, user)
   end
   local text = struct.pack(FIRST_PART, user.tag, user['ready:3'], user.run, user.expected, user.start, user.over, user.credit, user.counted, user.came,
-    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, masks_of(user.layout))
-  if values[1] then text = text .. struct.pack(format_of(#values), unpack(values)) end
+    user.started, user.finished, user.busy, user.waited, user.mean or 0, user.since or 0, user.hour or 0, layout.first, layout.second, layout.third)
+  if layout.size > 0 then text = text .. struct.pack(format_of(layout.size), unpack(values, 1, layout.size)) end
   if not (user.group or user.plan or user.explicit or user.pause_note) then return text end
   local texts = {}
   for field in pairs(TEXTS) do

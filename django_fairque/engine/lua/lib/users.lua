@@ -11,8 +11,8 @@ local by_name, order -- `order`: also `users.order`, the users of this call
 -- Invariant: a record is forgotten only while nothing refers to it, and it differs from a new user's only in the limits of a plan, which the
 -- next push brings again.
 local function is_idle(user)
-  return user.ready == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.limited == 0 and user.parked == 0 and user.run == 0
-    and user.dead == 0 and user.result_bytes == 0
+  return user.ready == 0 and user.run == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.limited == 0
+    and user.parked == 0 and user.dead == 0 and user.result_bytes == 0
     and not (user.paused or user.group or user.explicit)
     and (user.plan ~= nil or not (user.cap or user.gap or user.backlog or user.max_bytes or user.sla or user.weight ~= 1))
 end
@@ -28,7 +28,7 @@ local texts -- by key: what `users.preload` has read
 
 each_call(function()
   for _, user in ipairs(order or {}) do
-    if next(user.changed) or user.ended or user.given_back then -- not written: the call failed, or was a repeated one
+    if user.is_placed or next(user.changed) or user.ended or user.given_back then -- not written: the call failed, or was a repeated one
       kept[user.key], kept_before[user.key] = nil, nil
     end
   end
@@ -36,10 +36,14 @@ each_call(function()
   users.order = order
 end)
 
+local OF_CALL = { 'is_skipped', 'is_unreadable', 'margin', 'first_due', 'touched_scheduled' }
+
 -- Remove what the call before has set, except the fields of the record.
 local function forget_call(user)
   if next(user.windows) then user.windows = {} end
-  user.is_skipped, user.is_unreadable, user.margin, user.first_due, user.touched_scheduled = nil, nil, nil, nil, nil
+  for i = 1, #OF_CALL do
+    if user[OF_CALL[i]] ~= nil then user[OF_CALL[i]] = nil end -- to set a field that is not there makes the table larger
+  end
 end
 
 local function keep(key, user)
@@ -93,7 +97,7 @@ function users.load(name)
   end
   if not user.is_damaged then keep(key, user) end
   user.ring_owner = user.group and organizations.ring_owner(user.group) or counters.shard
-  ring.note_place(user)
+  ring.note_place(user, ring.can_be_served(user))
   user.was_idle = is_idle(user)
   by_name[name] = user
   order[#order + 1] = user

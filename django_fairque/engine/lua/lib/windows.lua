@@ -16,7 +16,7 @@ end
 function windows.get(user, priority)
   local window = user.windows[priority]
   if not window then
-    window = { at = 1, ids = {}, ready = {}, step = 1, out = {}, read = {} } -- `out`: taken before those that stand before it
+    window = { at = 1, ids = { nil }, ready = { nil }, step = 1, out = {}, read = { nil } } -- `out`: taken before those that stand before it
     user.windows[priority] = window
   end
   return window
@@ -58,7 +58,8 @@ function windows.read_at(window, place)
 end
 
 function windows.remove_taken(user)
-  for priority, window in pairs(user.windows) do
+  for priority, window in next, user.windows do
+    user.windows[priority] = nil
     local taken = window.at - 1
     if priority == 6 and taken > 0 then
       calls.attempt('LPOP', keys.critical(user.name), taken)
@@ -70,5 +71,4 @@ function windows.remove_taken(user)
       end
     end
   end
-  user.windows = {}
 end
