@@ -42,6 +42,7 @@ def test_each_part_of_the_package_has_a_budget(counts: dict[str, int]) -> None:
     assert set(counts) == set(BUDGETS)
 
 
+@pytest.mark.thorough
 def test_the_tests_stay_within_their_budget() -> None:
     found = count_tests(ROOT / "tests")
     assert found <= TESTS_BUDGET, f"{found:,} lines of code, {TESTS_BUDGET:,} are allowed: {ADVICE}"

@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests import conventions
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def hold(found: int, limit: int, what: str) -> None:
     assert found == limit, f"{what}: {found}; lower the limit of {limit} in tests/test_conventions.py"
 
 
+@pytest.mark.thorough
 def test_no_more_modules_import_each_other_in_a_circle() -> None:
     cycles = conventions.import_cycles()
     hold(len(cycles), IMPORT_CYCLES, f"import cycles ({'; '.join(map(conventions.names, cycles))})")
@@ -96,11 +99,13 @@ def test_identifiers_are_plain_words() -> None:
     hold(sum(found.values()), BANNED_IDENTIFIERS, f"banned words in identifiers ({dict(found)})")
 
 
+@pytest.mark.thorough
 def test_a_variable_in_tests_is_named_after_its_value() -> None:
     found = conventions.banned_names_outside_the_package()
     assert found <= Counter(BANNED_NAMES_IN_TESTS), f"variables named `each`: {dict(found)}"
 
 
+@pytest.mark.thorough
 def test_texts_use_plain_words() -> None:
     for folder, limit in (
         (conventions.PACKAGE, BANNED_PHRASES_IN_THE_PACKAGE),

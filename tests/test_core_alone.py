@@ -64,6 +64,7 @@ def test_each_core_module_can_be_imported_without_extensions(core: Path) -> None
     assert "all imported" in run(core, "-c", IMPORT_ALL, str(core / "django_fairque"))
 
 
+@pytest.mark.thorough
 def test_tests_of_the_core_pass_without_extensions(core: Path) -> None:
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"))
     path = f"pythonpath={core} {ROOT} {ROOT / 'testproject'}"

@@ -13,6 +13,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 import django_fairque
 from tests import conventions
 
@@ -334,6 +336,7 @@ def test_every_docstring_states_what_is_returned() -> None:
     assert missing == []
 
 
+@pytest.mark.thorough
 def test_every_error_that_is_raised_is_documented() -> None:
     missing = {}
     for name, (node, docstring) in functions().items():

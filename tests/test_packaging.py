@@ -17,6 +17,8 @@ import django_fairque
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "django_fairque"
 # Without these the package still imports, and fails later.

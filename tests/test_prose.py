@@ -20,6 +20,7 @@ UNCLEAR_NAMES = 56
 """Names of tests that a stranger can't understand, at most. Lower the number when you have renamed some."""
 
 
+@pytest.mark.thorough
 def test_no_more_docstrings_and_comments_are_unclear() -> None:
     found = [piece.place for piece in pieces_of_package() if is_unclear(piece.text)]
     assert len(found) <= UNCLEAR_PIECES, f"{len(found)} unclear pieces, {UNCLEAR_PIECES} are allowed"
@@ -60,6 +61,7 @@ def test_comments_are_found_and_instructions_to_tools_are_not() -> None:
     assert list(lua_comments("-- one\n-- KEYS  base\nlocal x = 1 -- two\n")) == [(1, "one"), (3, "two")]
 
 
+@pytest.mark.thorough
 def test_the_same_seed_draws_the_same_pieces() -> None:
     assert draw(1, 40) == draw(1, 40)
     assert len(set(draw(1, 40))) == 40

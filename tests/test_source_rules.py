@@ -37,6 +37,7 @@ def test_the_package_keeps_each_source_rule(rule: Callable[[Path], list[str]]) -
     assert rule(PACKAGE) == []
 
 
+@pytest.mark.thorough
 def test_the_package_can_be_imported_before_django_is_set_up() -> None:
     program = "import django_fairque as f; [getattr(f, name) for name in f.__all__]"
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}

@@ -28,6 +28,8 @@ from django_fairque.management.page_search import user_pages
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 PYTHON_VARIABLE = "FAIRQUE_TEST_WHEEL_PYTHON"
 WRONG = {

@@ -28,6 +28,7 @@ def embedded(make_embedded: MakeEmbedded, settings: Settings) -> Iterator[Embedd
     close_queues()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("real_page_timeout")
 @pytest.mark.parametrize(
     "is_open", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["new connection", "open connection"]

@@ -237,6 +237,7 @@ def is_refused(text: str) -> bool:
     return not accepted(lambda: Task.create(text, 3, None))
 
 
+@pytest.mark.thorough
 def test_a_script_in_a_name_is_escaped_on_every_page(admin_client: Client, queue: FairQueue) -> None:
     script = CORPUS[0]
     entries = fill(queue, [script])

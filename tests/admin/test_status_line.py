@@ -83,6 +83,7 @@ def is_frozen(server: Server, settings: Any) -> None:
     os.kill(server.pid, signal.SIGSTOP)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("real_page_timeout")
 @pytest.mark.parametrize(
     ("happens", "status", "level", "words"),

@@ -142,6 +142,7 @@ def test_an_old_server_fails_the_deployment_check(check: Check, fit: Server, ver
     assert all(f" {version.decode()} " in message.msg for message in messages)
 
 
+@pytest.mark.thorough
 def test_deployment_checks_examine_every_primary(
     check: Check, make_server: MakeServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

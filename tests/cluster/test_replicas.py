@@ -17,6 +17,8 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.cluster.six_nodes import Six
 from tests.engine.conftest import NOW, task
 
+pytestmark = pytest.mark.thorough
+
 SHARDS = 6
 SAFE = QueueConfig(replicas_to_confirm=1, replication_timeout=0.5, shards=SHARDS)
 USERS = [f"user-{number}" for number in range(20)]

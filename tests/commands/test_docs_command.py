@@ -43,6 +43,7 @@ def test_a_printed_message_is_explained(run: Run, line: str, words: str) -> None
     assert words in run("fairque_docs", *line.split()).replace("\n    ", " ")
 
 
+@pytest.mark.thorough
 def test_topics_are_listed_without_a_topic_and_for_a_word_of_many_entries(run: Run) -> None:
     listed = run("fairque_docs")
     for title in ("E001, E002", "BacklogFullError", "Nothing runs: ", "head start"):

@@ -47,6 +47,7 @@ def unread(server: Server, *words: str, unbuffered: str = "") -> tuple[int, str]
         os.close(writing)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("closed", "words"),
     [(">&-", ["fairque_stats"]), ("2>&-", ["fairque_stats"]), ("<&- >&- 2>&-", ["fairque_worker", "--burst"])],
@@ -70,11 +71,13 @@ def test_all_commands_but_the_worker_end_quietly_when_their_reader_leaves() -> N
     assert others == {"fairque_worker"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["written at the end", "written meanwhile"])
 def test_a_command_ends_quietly_when_nobody_reads_its_output(queue: FairQueue, server: Server, unbuffered: str) -> None:
     assert unread(server, "fairque_acl", unbuffered=unbuffered) == (1, "")
 
 
+@pytest.mark.thorough
 def test_the_exit_code_of_health_is_kept_when_nobody_reads_it(queue: FairQueue, server: Server, run: Run) -> None:
     with pytest.raises(SystemExit) as stop:
         run("fairque_health", "--worker-file", "/nowhere")

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.servers import Server
 
@@ -57,6 +59,7 @@ print(add.enqueue(1, 2).id)
 """
 
 
+@pytest.mark.thorough
 def test_a_project_without_the_admin_checks_migrates_renders_and_runs_tasks(server: Server, tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     (shop / "templates").mkdir(parents=True)

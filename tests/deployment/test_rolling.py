@@ -62,6 +62,7 @@ def test_a_rollout_and_its_rollback_under_load_lose_no_task(
     assert queue.check_invariants() == []
 
 
+@pytest.mark.thorough
 def test_a_task_unknown_to_older_workers_waits_for_a_newer(queue: FairQueue, older: Version, newer: Version) -> None:
     before = older.worker().wait_ready()
     (task_id,) = newer.push("brand_new")

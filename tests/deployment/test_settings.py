@@ -74,6 +74,7 @@ def test_the_settings_fail_the_check_on_a_server_without_persistence(make_server
     assert "fairque.W004" in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_release_step_reports_only_a_missing_worker(make_server: MakeServer, tmp_path: Path) -> None:
     done = check(make_server(*server_options()), tmp_path, "fairque_health")
     assert done.returncode == 1, done.stdout + done.stderr

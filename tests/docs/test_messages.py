@@ -35,6 +35,7 @@ def test_a_page_without_a_mark_is_not_changed() -> None:
 WITHOUT_WORDS = {"queue …: …", "queue …: …: …", "worker process … …"}
 
 
+@pytest.mark.thorough
 def test_every_line_of_the_log_is_explained() -> None:
     texts = {message.text for message in messages() if message.is_logged} - WITHOUT_WORDS
     assert [text for text in texts if longest_part(text) not in TROUBLESHOOTING] == []

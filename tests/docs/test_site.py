@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Build = Callable[[dict[str, str]], tuple[str, Path]]
 
+pytestmark = pytest.mark.thorough
+
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("PYTHONDEVMODE", "PYTHONWARNINGS")}
 """With the variables that are left out, Sphinx prints warnings about its own deprecated parts."""
 INDEX = "# Index\n\n```{toctree}\n:caption: Not written yet\n:glob:\n\nlater/*\n```\n\n```{toctree}\n:glob:\n\n*\n```\n"

@@ -77,6 +77,7 @@ def ending(processes: list[subprocess.Popen[str]]) -> Iterator[None]:
             process.communicate()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("appendfsync", ["everysec", "always"])
 def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfsync: str) -> None:
     embedded = make_embedded(appendfsync=appendfsync)

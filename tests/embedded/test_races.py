@@ -10,6 +10,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque.embedded import EmbeddedServer
 from tests.embedded.helpers import ROOT, only_server_of, starts_in_log
 
@@ -114,6 +116,7 @@ def test_twenty_threads_that_start_a_server_at_once_start_only_one(embedded: Emb
     assert starts_in_log(embedded.directory) == 1
 
 
+@pytest.mark.thorough
 def test_processes_killed_while_they_start_a_server_leave_one_server(make_embedded: MakeEmbedded) -> None:
     directories = [make_embedded(f"k{number}").directory for number in range(24)]
     assert run(_KILLED, directories) == len(directories)

@@ -246,6 +246,7 @@ class TestCarelessHands:
         assert only_server_of(embedded.directory) == before
 
 
+@pytest.mark.thorough
 def test_a_lock_held_by_no_server_is_not_fought_over(
     embedded: EmbeddedServer, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -313,6 +313,7 @@ class Histories(RuleBasedStateMachine):
         assert known == {task_id: record.state for task_id, record in self.tasks.items()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 def test_random_histories_agree_with_the_model(redis: Redis, part: int) -> None:
     machine = type("Histories", (Histories,), {"redis": redis})

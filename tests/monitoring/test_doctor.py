@@ -136,6 +136,7 @@ def test_the_server_is_described_in_one_line(make_server: MakeServer, settings: 
         assert words in line
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_gone_can_not_be_reached() -> None:
     import redis
 

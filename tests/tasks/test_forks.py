@@ -81,6 +81,7 @@ print(json.dumps({"ends": ends}), flush=True)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("kind", ["python", "C"])
 def test_no_fork_repeats_or_shares_anything(server: Server, redis: Redis, kind: str) -> None:

@@ -358,6 +358,7 @@ class TestCosts:
         assert commands(redis, work.enqueue) <= without + 3
         assert commands(redis, lambda: work.enqueue_many([((), {})] * 3)) <= without + 6
 
+    @pytest.mark.thorough
     def test_idle_users_with_plans_are_forgotten(self, queue: FairQueue, redis: Redis) -> None:
         work = declare()
         work.enqueue_many([((), {"customer": f"u{number}"}) for number in range(10_000)])

@@ -20,6 +20,7 @@ def steps(*names: str) -> Any:
     return [step.using(user_id=f"user of {name}").s(name) for name in names]
 
 
+@pytest.mark.thorough
 @in_transactions
 def test_other_tasks_of_a_transaction_are_no_part_of_its_graphs(queue: FairQueue) -> None:
     with transaction.atomic():

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from .conftest import StartDemo
 
+pytestmark = pytest.mark.thorough
+
 
 def documents(database: Path) -> dict[tuple[str, str], int]:
     """Return the number of documents by owner and status."""

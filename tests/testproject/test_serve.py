@@ -46,6 +46,7 @@ def read_address(process: subprocess.Popen[str]) -> tuple[str, str]:
     raise AssertionError(process.communicate())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_admin_of_the_demonstration_works_until_all_processes_end(
     start_demo: StartDemo, queue: FairQueue, how: signal.Signals
@@ -118,6 +119,7 @@ def test_the_demonstration_with_pipelines_begins_with_a_pipeline(start_demo: Sta
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.thorough
 def test_the_option_no_browser_needs_the_site(start_demo: StartDemo) -> None:
     process = start_demo("--no-browser")
     _, err = process.communicate(timeout=LIMIT)

@@ -20,6 +20,7 @@ def test_changed_lines_belong_to_their_functions_classes_and_variables() -> None
     assert changed_names(source, {1, 6}) == {"LIMIT", "A", "f"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "text", "test"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from django_fairque import FairQueue, Task
 from django_fairque.engine.model.options import QueueConfig
 from tests.worker.conftest import WorkerProcess
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tests.servers import Server
 
 
+@pytest.mark.thorough
 def test_the_spans_of_a_worker_are_sent_before_it_ends(server: Server, redis: Redis, tmp_path: Path) -> None:
     queue = FairQueue(redis, "default", QueueConfig())
     queue.push(Task.create("ann", 3, {"args": [2], "kwargs": {}}, name="spawns", traceparent=PARENT))

@@ -152,6 +152,7 @@ def test_a_wrong_password_is_refused_with_an_error(make_server: MakeServer, sett
         one_task_runs(settings, URL=server.url, PASSWORD="hunter3")
 
 
+@pytest.mark.thorough
 def test_a_worker_outlives_new_passwords_and_certificates(
     make_server: MakeServer, tmp_path: Path, authority: Authority
 ) -> None:

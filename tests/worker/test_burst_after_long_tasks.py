@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from django_fairque.engine.model.task import Task
 from tests.worker.conftest import Workers, eventually
 
@@ -15,6 +17,7 @@ def nap(user: str, seconds: float) -> Task:
     return Task.create(user, 3, {"args": [seconds], "kwargs": {}}, name="nap")
 
 
+@pytest.mark.thorough
 def test_users_with_short_tasks_have_equal_turns_after_long_tasks(workers: Workers) -> None:
     """By time: the expected cost of a first task is twenty times the real one."""
     workers.start("--concurrency", "4").wait_ready()

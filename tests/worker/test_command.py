@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.thorough
 def test_a_worker_runs_tasks_of_all_kinds(workers: Workers) -> None:
     plain, awaited, late = workers.push("add", 1, 2), workers.push("add_async", 3, 4), workers.push("later")
     failing, unwanted = workers.push("fails", "boom", max_retries=1), workers.push("unwanted")
@@ -81,6 +82,7 @@ def test_a_worker_without_verbosity_logs_only_failures(workers: Workers) -> None
     assert "Traceback" not in worker.log
 
 
+@pytest.mark.thorough
 def test_a_burst_ends_when_no_task_is_ready(workers: Workers) -> None:
     workers.push("spawns", 5)
     tomorrow = workers.push("noop", execute_after=time.time() + 86_400)
@@ -92,6 +94,7 @@ def test_a_burst_ends_when_no_task_is_ready(workers: Workers) -> None:
     assert workers.queue.workers() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("named", [["--queue", "default", "mail"], ["--queue", "default", "--queue", "mail"]])
 def test_a_worker_serves_the_given_queues_and_users(workers: Workers, named: list[str]) -> None:
     mail = FairQueue(workers.redis, "mail")
@@ -126,6 +129,7 @@ def test_a_process_is_replaced_after_its_tasks(workers: Workers) -> None:
     assert all(workers.queue.history(task_id) == [] for task_id in ids)
 
 
+@pytest.mark.thorough
 def test_a_process_is_replaced_when_the_last_of_its_tasks_has_ended(workers: Workers) -> None:
     workers.start("--max-tasks", "2", "--concurrency", "4").wait_ready()
     long = workers.push("nap", 2.0)
@@ -137,6 +141,7 @@ def test_a_process_is_replaced_when_the_last_of_its_tasks_has_ended(workers: Wor
     assert workers.state(long) is TaskState.FINISHED
 
 
+@pytest.mark.thorough
 @both_ways
 def test_a_process_that_uses_too_much_memory_is_replaced(workers: Workers) -> None:
     worker = workers.start("--max-memory", "300").wait_ready()
@@ -149,6 +154,7 @@ def test_a_process_that_uses_too_much_memory_is_replaced(workers: Workers) -> No
     assert "died" not in worker.log
 
 
+@pytest.mark.thorough
 @both_ways
 def test_a_limit_that_no_process_can_keep_is_logged_and_does_not_load_the_machine(workers: Workers) -> None:
     task_id = workers.push("noop")
@@ -174,6 +180,7 @@ def test_the_health_file_is_written_while_the_worker_lives(workers: Workers) -> 
     assert worker_health(worker.health_file).status == "down"
 
 
+@pytest.mark.thorough
 def test_no_connection_or_transaction_of_a_task_reaches_the_next(workers: Workers, tmp_path: Path) -> None:
     names = [*("query", "query_async") * 10, *("leaves_open", "query") * 2]
     ids = [workers.push(name) for name in names]
@@ -184,6 +191,7 @@ def test_no_connection_or_transaction_of_a_task_reaches_the_next(workers: Worker
     assert worker.log.count("a task left a transaction of database 'default' open") == 2
 
 
+@pytest.mark.thorough
 def test_an_outcome_and_the_next_fetch_are_one_call(workers: Workers) -> None:
     workers.queue.push_batch(Task.create("ann", 3, {"args": [], "kwargs": {}}, name="noop") for _ in range(2000))
     workers.redis.config_resetstat()
@@ -200,6 +208,7 @@ def test_a_wrong_option_ends_the_worker_with_one_line(workers: Workers) -> None:
     assert "did you mean mail" in line
 
 
+@pytest.mark.thorough
 def test_a_name_that_no_worker_knows_is_reported_first(workers: Workers) -> None:
     worker = workers.start("--processes", "2").wait_ready(2)
     task_id = workers.push("shop.no_such_task")
@@ -218,6 +227,7 @@ def test_a_name_that_no_worker_knows_is_reported_first(workers: Workers) -> None
     assert 1 <= len(warnings) <= 2  # each process logs the warning once
 
 
+@pytest.mark.thorough
 @both_ways
 def test_a_project_that_can_not_be_loaded_ends_the_worker(workers: Workers, tmp_path: Path) -> None:
     a_thread = tmp_path / "more_tasks.py"  # so that the fork server is not a copy of the supervisor, which could begin

@@ -14,6 +14,8 @@ from tests.worker.conftest import eventually
 
 from .away import CONFIG, USERS, VICTIM, Away, in_time, stopped
 
+pytestmark = pytest.mark.thorough
+
 
 def test_users_of_living_shards_are_served_and_the_others_get_an_error(queue: FairQueue, away: Away) -> None:
     away.kill()

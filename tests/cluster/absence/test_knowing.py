@@ -59,6 +59,7 @@ def test_pages_and_lists_work_while_shards_are_missing(queue: FairQueue, patient
     assert set(queue.busy_users()) == set(away.others)
 
 
+@pytest.mark.thorough
 def test_lists_leave_missing_shards_out_and_single_numbers_raise_an_error(
     queue: FairQueue, patient_queue: FairQueue, away: Away
 ) -> None:

@@ -59,6 +59,7 @@ def test_urgent_tasks_of_one_shard_leave_half_of_the_starts_to_the_others(sharde
     assert 190 <= lanes["normal"] <= 240
 
 
+@pytest.mark.thorough
 def test_bulk_tasks_of_one_shard_get_their_least_share(sharded: FairQueue) -> None:
     for user in users_of(0, 20):
         push_many(sharded, user, 50)

@@ -9,6 +9,7 @@ import heapq
 import random
 from collections import Counter
 
+import pytest
 from redis import Redis
 
 from django_fairque.engine.model.lanes import Lane
@@ -81,6 +82,7 @@ def test_urgent_tasks_start_during_a_job_of_long_tasks_in_lane_normal(redis: Red
     assert waits[-1] <= 45
 
 
+@pytest.mark.thorough
 def test_each_lane_gets_its_least_share_of_the_time(redis: Redis) -> None:
     """Urgent tasks for more than all slots, of many users: their lane leaves half of the time, and a twentieth to bulk."""
     for length in (1.0, 12.0):
@@ -97,6 +99,7 @@ def test_each_lane_gets_its_least_share_of_the_time(redis: Redis) -> None:
         assert 0.03 <= slots.share("bulk") <= 0.07
 
 
+@pytest.mark.thorough
 def test_a_user_that_marks_all_tasks_urgent_gets_as_much_time_as_the_others(redis: Redis) -> None:
     slots = Slots(redis)
     for user in range(10):

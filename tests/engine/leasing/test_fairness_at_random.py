@@ -54,6 +54,7 @@ def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int
     assert world.worst(ahead=A_QUARTER) <= 1
 
 
+@pytest.mark.thorough
 @by_either
 @seeds
 @runs

@@ -103,11 +103,13 @@ def test_paused_users_leave_their_places_to_others(redis: Redis) -> None:
     assert served.busy > 0.99
 
 
+@pytest.mark.thorough
 def test_a_limit_is_busy_with_thousands_of_users_of_few_tasks(redis: Redis) -> None:
     served = serve(redis, 4, dict.fromkeys(names(2000), (2, 2)), 30)
     assert served.busy > 0.99
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [20, 100])
 def test_users_with_limited_tasks_only_and_users_with_other_tasks_share_a_limit_equally(
     redis: Redis, number: int

@@ -109,6 +109,7 @@ async def test_waiting_for_work_ends_with_a_push(aredis: AsyncRedis) -> None:
     assert await queue.wait_for_work(10) is True
 
 
+@pytest.mark.thorough
 async def test_an_async_queue_raises_the_same_errors(aredis: AsyncRedis) -> None:
     await aredis.set("fq:{default:0}:stats", "squatter")
     with pytest.raises(LuaScriptError):

@@ -161,6 +161,7 @@ def test_the_history_ends_by_itself_five_weeks_after_the_last_task(queue: FairQu
     assert redis.hlen(KEY) == 31  # 29 hours and two days
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hours", [1, 12])
 def test_an_hour_of_a_working_user_takes_at_most_300_bytes(make_server: MakeServer, hours: int) -> None:
     server, users = make_server(), [f"user-{i}" for i in range(200)]
@@ -181,6 +182,7 @@ def test_an_hour_of_a_working_user_takes_at_most_300_bytes(make_server: MakeServ
     assert 0 < (before - used_memory(server)) / (hours * len(users)) <= 300
 
 
+@pytest.mark.thorough
 def test_the_history_of_users_under_load_is_what_the_test_has_counted(make_queue: MakeQueue) -> None:
     """80 users, batches of many users, all kinds of outcomes, retries, dead processes, and users that are forgotten."""
     queue, rng = make_queue(user_ttl=600, retry_jitter=0), random.Random(52)

@@ -13,6 +13,8 @@ from tests.servers import Server
 from .features import LEFT_OUT, STEPS, Version, copy_without
 from .processes import ROOT
 
+pytestmark = pytest.mark.thorough
+
 MOST = 1.02
 """Instructions of a task that uses none of the features, over those of a version without their code."""
 on_python_3_11 = pytest.mark.skipif(

@@ -102,6 +102,7 @@ def end_of(scene: Scene, queue: FairQueue) -> object:
         return error
 
 
+@pytest.mark.thorough
 def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, config: QueueConfig) -> None:
     client = FailingClient(redis)
     reached: set[str] = set()
@@ -115,6 +116,7 @@ def test_every_write_call_of_the_scripts_is_reached_by_a_scenario(redis: Redis, 
     logger.info("%s", {"scenarios": len(SCENARIOS), "places": len(all_places())})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "scenario",
     # A sample of them; the others are slow tests.
@@ -138,6 +140,7 @@ def test_a_scenario_that_is_interrupted_anywhere_loses_no_task(
     logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
 
 
+@pytest.mark.thorough
 def test_a_format_conversion_repeated_after_an_error_is_complete(redis: Redis, config: QueueConfig) -> None:
     """Nobody may work on the queue meanwhile: its format is written last, so nobody can use data that are half converted."""
     client = FailingClient(redis)

@@ -24,6 +24,7 @@ def failures(queue: FairQueue, task_id: str) -> list[Attempt]:
     return [attempt for attempt in queue.history(task_id) if attempt.kind != "released"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -72,6 +73,7 @@ def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(workers: Worke
     assert "the event loop of this process broke and is replaced" in worker.log
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["blocks_loop", "blocks_in_background"])
 def test_a_blocked_loop_is_reported_with_its_task_and_stack(workers: Workers, tmp_path: Path, name: str) -> None:
     worker, until = workers.start("--concurrency", "8").wait_ready(), tmp_path / "until"
@@ -106,6 +108,7 @@ def test_tasks_that_a_blocked_loop_has_not_begun_run_elsewhere(workers: Workers)
     assert all(attempt.kind != "failed" for other in others for attempt in workers.queue.history(other))
 
 
+@pytest.mark.thorough
 def test_a_task_whose_first_step_a_blocked_loop_delays_runs_elsewhere(workers: Workers, tmp_path: Path) -> None:
     workers.start("--concurrency", "4").wait_ready()
     workers.push("blocks_loop_before_another", 120.0, str(tmp_path / "until"), user="mallory")
@@ -136,6 +139,7 @@ def test_the_hard_limit_of_the_task_that_blocks_the_loop_ends_its_process(worker
     assert worker.children()[0].pid != before
 
 
+@pytest.mark.thorough
 def test_time_limits_do_not_count_while_the_loop_is_blocked(workers: Workers) -> None:
     workers.start("--concurrency", "8", **LIMITS).wait_ready()
     others = [workers.push("nap_async", 2.0, user=f"user-{number}", timeout=3.0, max_retries=0) for number in range(3)]

@@ -44,6 +44,7 @@ def test_a_copy_that_returns_from_its_task_runs_no_other(workers: Workers) -> No
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
 def test_a_program_without_a_main_guard_starts_one_worker(workers: Workers, tmp_path: Path, start_method: str) -> None:
     """A process that is spawned imports the main module, which starts a worker. So does a fork server that replaces another."""

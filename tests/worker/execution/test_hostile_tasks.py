@@ -56,6 +56,7 @@ def test_hostile_tasks_fail_without_affecting_others(workers: Workers) -> None:
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 def test_coroutines_continue_if_logging_raises(workers: Workers) -> None:
     """In its debug mode, asyncio logs a callback that takes more than 0.1 s."""
     worker = workers.start(

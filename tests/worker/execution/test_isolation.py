@@ -94,6 +94,7 @@ def check(redis: Redis, queue: FairQueue, count: int) -> None:
     assert queue.get_stats().totals["finished"] == count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_no_state_passes_from_task_to_task(redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str) -> None:
     push_alternating(queue, EVERYTHING, TASKS)
@@ -118,6 +119,7 @@ def test_no_context_variable_passes_in_a_hundred_thousand_tasks(
     redis.flushall()  # checking the invariants of all finished tasks would take as long as running them
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
 def test_session_variables_stay_in_a_connection_that_is_kept(
     redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
@@ -128,6 +130,7 @@ def test_session_variables_stay_in_a_connection_that_is_kept(
     assert found(redis, WRONG) == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
 def test_no_state_passes_between_tasks_while_connections_stay_open(
     redis: Redis, queue: FairQueue, run_burst: RunBurst, way: str
@@ -137,6 +140,7 @@ def test_no_state_passes_between_tasks_while_connections_stay_open(
     check(redis, queue, len(EVERYTHING) * 100)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
 def test_a_cache_keeps_its_connection_from_task_to_task(
     server: Server, redis: Redis, push: Push, run_burst: RunBurst, way: str
@@ -156,6 +160,7 @@ def connections(redis: Redis) -> int:
     return int(stats["total_connections_received"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["forked", "AsyncWorker"])
 def test_a_context_variable_s_value_ends_with_its_task(
     queue: FairQueue, push: Push, run_burst: RunBurst, way: str
@@ -174,6 +179,7 @@ MAX_AGE = 2
 """Seconds for which a connection to the database may be used."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["processes", "loop"])
 def test_a_connection_that_became_too_old_is_not_used(workers: Workers, tmp_path: Path, way: str) -> None:
     """The worker runs one task at a time, so each kind of task has one thread for its queries, and with it one connection."""

@@ -40,6 +40,7 @@ def test_the_queue_s_time_limit_applies_to_tasks_without_one(workers: Workers) -
     assert [ended for ended, _ in workers.ended()] == [own]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "argument"), [("deaf", 60.0), ("hog", 30_000_000)])
 def test_a_task_that_ignores_its_time_limit_ends_with_its_process(workers: Workers, name: str, argument: float) -> None:
     worker = workers.start("--concurrency", "2", lease_seconds="1", hard_timeout_grace="0.3").wait_ready()

@@ -125,6 +125,7 @@ def test_a_queue_fetches_again_if_others_had_requested_all_slots_that_are_not_re
     assert [planner.next_call(0.002) is not None for planner in planners] == [False, False, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shards", [1, 4])
 def test_urgent_tasks_begin_before_the_tasks_that_a_process_has_fetched(workers: Workers, shards: int) -> None:
     normal = [

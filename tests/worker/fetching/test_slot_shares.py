@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, cycle
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -289,6 +290,7 @@ def test_a_queue_below_its_share_with_several_tasks_gets_each_slot_that_becomes_
             assert any(end <= task.started_at <= latest for task in tasks)
 
 
+@pytest.mark.thorough
 @settings(max_examples=10)
 @given(slots=st.sampled_from([1, 2, 4, 5]), run_times=st.tuples(*[st.sampled_from([0.0, 0.002, 0.05, 0.3])] * 3))
 def test_every_queue_with_tasks_gets_slots(slots: int, run_times: tuple[float, ...]) -> None:

@@ -65,6 +65,7 @@ def test_a_busy_worker_gets_no_tasks_that_it_did_not_request(workers: Workers) -
             assert workers.queue.get_task(workers.push("add", 1, 1)).state is TaskState.QUEUED
 
 
+@pytest.mark.thorough
 def test_a_fetch_of_a_dead_worker_keeps_no_tasks(workers: Workers) -> None:
     worker = workers.start().wait_ready()
     workers.run("add", 1, 1)
@@ -75,6 +76,7 @@ def test_a_fetch_of_a_dead_worker_keeps_no_tasks(workers: Workers) -> None:
     assert workers.queue.get_task(workers.push("add", 1, 1)).state is TaskState.QUEUED
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attempt", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_tasks_received_while_stopping_are_not_lost(workers: Workers, attempt: int) -> None:
     """Its reply may lie in a socket that nobody reads any more."""

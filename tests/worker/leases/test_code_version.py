@@ -6,12 +6,15 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.worker.conftest import Workers, both_ways, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.thorough
 @both_ways
 def test_the_code_version_of_a_worker_changes_with_the_code(workers: Workers, tmp_path: Path) -> None:
     module = tmp_path / "more_tasks.py"

@@ -45,6 +45,7 @@ def test_a_command_for_an_earlier_worker_of_the_same_id_is_ignored() -> None:
     assert OperatorCommands().new_command("default", WorkerCommand("stop", 5.0)) == ""
 
 
+@pytest.mark.thorough
 def test_a_draining_worker_starts_no_task_until_it_is_resumed(workers: Workers) -> None:
     worker = workers.start("--concurrency", "1", **LEASE).wait_ready()
     workers.push("nap", 1.5)
@@ -79,6 +80,7 @@ def test_a_command_is_for_all_processes_of_a_worker_and_their_successors(workers
     assert statuses(workers.queue) == {"draining"}
 
 
+@pytest.mark.thorough
 def test_a_stop_command_ends_the_worker_gracefully(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "1", **LEASE).wait_ready(2)
     workers.push("nap", 2.0)

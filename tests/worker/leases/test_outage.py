@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeServer
 
 
+@pytest.mark.thorough
 def test_a_worker_outlives_its_server(make_server: MakeServer, tmp_path: Path) -> None:
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with WorkerProcess(server, tmp_path) as worker:

@@ -58,6 +58,7 @@ def test_tasks_of_other_users_start_at_once_after_a_server_restart(make_server: 
             assert queue.check_invariants() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("redis")  # an empty server: the test looks at all that has started
 def test_a_lost_reply_leaves_no_lease_that_is_renewed(server: Server, tmp_path: Path) -> None:
     """The connections of the process that runs tasks go nowhere; those of its supervisor, which renews its leases, work."""

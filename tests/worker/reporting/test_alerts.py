@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import django
+import pytest
 from django.core import mail
 
 from django_fairque.engine.model.priority import Priority
@@ -45,6 +46,7 @@ def test_a_missed_sla_reaches_signal_receivers_in_a_worker_process(workers: Work
     assert "this receiver is broken" in worker.log
 
 
+@pytest.mark.thorough
 def test_receivers_get_the_end_of_a_task_killed_with_its_process(workers: Workers) -> None:
     task_id = workers.push("deaf", 60.0, timeout=0.2, max_retries=1)
     workers.start(TEST_HEAR_ENDS="1", hard_timeout_grace="0.2", FAIRQUE_QUEUE__RETRY_BASE_SECONDS="0.01")
@@ -72,6 +74,7 @@ def test_a_worker_fires_schedules(workers: Workers) -> None:
     assert workers.queue.get_task(last.task_id).user_id == "ann"
 
 
+@pytest.mark.thorough
 def test_a_storm_of_alerts_has_few_log_lines_and_no_mail_for_each(
     server: Server, redis: Redis, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_worker_serves_metrics_as_long_as_it_runs(workers: Workers) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
+@pytest.mark.thorough
 def test_a_worker_s_metrics_show_its_processes_and_slots(server: Server, workers: Workers) -> None:
     worker = workers.start("--metrics-port", "0", "--processes", "2", "--concurrency", "3").wait_ready(2)
     port = port_of(worker)

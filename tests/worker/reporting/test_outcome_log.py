@@ -60,6 +60,7 @@ def _wait_for(path: Path, lines: int) -> None:
     eventually(is_reached)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["append", pytest.param("fail_and_append", marks=pytest.mark.slow), "append_async"])
 def test_only_the_last_few_tasks_of_a_killed_process_run_twice(workers: Workers, tmp_path: Path, name: str) -> None:
     path = tmp_path / "ended"

@@ -41,6 +41,7 @@ RAW = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("signing", ["on", pytest.param("off", marks=pytest.mark.slow)])
 def test_payloads_results_and_passwords_are_not_logged(make_server: MakeServer, tmp_path: Path, signing: str) -> None:
     server = make_server("--user", "app", "on", f">{PASSWORD}", "~*", "&*", "+@all")

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_fairque import AsyncWorker, Worker
 from django_fairque.engine.inspection.worker_activity import (
     ActivityReport,
@@ -31,6 +33,7 @@ def reports(queue: FairQueue) -> list[ActivityReport]:
     return list(filter(None, map(decode_activity, queue.workers())))
 
 
+@pytest.mark.thorough
 def test_running_tasks_and_deaths_are_reported(workers: Workers) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "2", lease_seconds="2").wait_ready(2)
     task_id = workers.push("nap", 60.0)
@@ -54,6 +57,7 @@ def pid_of(queue: FairQueue, worker: str) -> str:
     return {record.worker: record.info["pid"] for record in queue.workers()}[worker]
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_replaced_as_configured_is_not_recorded_as_a_death(workers: Workers) -> None:
     for _ in range(3):
         workers.push("add", 1, 1)

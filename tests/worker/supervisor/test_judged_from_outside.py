@@ -70,6 +70,7 @@ class TestWatch:
         assert watch.silent_seconds == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["constant clock", "raising clock", "limited memory"])
 def test_later_tasks_end_after_a_task_has_damaged_its_process(workers: Workers, how: str) -> None:
     workers.start("--processes", "1", "--concurrency", "8", lease_seconds="3").wait_ready()
@@ -78,6 +79,7 @@ def test_later_tasks_end_after_a_task_has_damaged_its_process(workers: Workers, 
     workers.wait_for(*later)
 
 
+@pytest.mark.thorough
 def test_a_process_that_a_signal_has_stopped_is_ended_after_two_leases(workers: Workers, tmp_path: object) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "2", lease_seconds="3").wait_ready()
     end = f"{tmp_path}/end"
@@ -96,6 +98,7 @@ def test_a_process_that_a_signal_has_stopped_is_ended_after_two_leases(workers: 
     assert not psutil.pid_exists(child.pid)
 
 
+@pytest.mark.thorough
 def test_a_process_whose_interpreter_is_blocked_is_reported_and_ended_by_the_task_s_limit(workers: Workers) -> None:
     worker = workers.start(
         *("--processes", "1", "--concurrency", "2"), lease_seconds="3", hard_timeout_grace="0.5"

@@ -22,6 +22,7 @@ def pass_time(queue: FairQueue, seconds: float) -> float:
     return moment
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_with_all_its_processes_is_lost(workers: Workers) -> None:
     queue = workers.queue
     worker = workers.start("--processes", "2", "--concurrency", "2", "--worker", "web").wait_ready(2)
@@ -43,6 +44,7 @@ def test_a_worker_that_is_killed_with_all_its_processes_is_lost(workers: Workers
     eventually(lambda: queue.incidents.lost_workers() == [])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_drained", [False, True])
 def test_a_worker_that_is_stopped_or_drained_and_stopped_is_not_lost(workers: Workers, *, is_drained: bool) -> None:
     queue = workers.queue

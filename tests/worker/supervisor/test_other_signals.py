@@ -42,6 +42,7 @@ def test_a_quit_from_the_terminal_counts_as_no_crash(workers: Workers) -> None:
     assert workers.kinds(task_id) == ["released"]
 
 
+@pytest.mark.thorough
 def test_a_signal_prints_the_stacks_of_a_worker(workers: Workers) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     workers.push("deaf", 3)
@@ -54,6 +55,7 @@ def test_a_signal_prints_the_stacks_of_a_worker(workers: Workers) -> None:
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 def test_writing_stacks_again_and_again_ends_no_process(workers: Workers) -> None:
     """Python may crash if it writes the stacks of threads that run at the same moment."""
     worker = workers.start("--concurrency", "4").wait_ready()

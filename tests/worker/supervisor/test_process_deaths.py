@@ -8,6 +8,7 @@ import signal
 import time
 
 import psutil
+import pytest
 
 from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.model.task import Task
@@ -79,6 +80,7 @@ def test_children_die_with_their_supervisor_and_their_leases_end(workers: Worker
     workers.queue.cancel(task_id)
 
 
+@pytest.mark.thorough
 def test_a_frozen_worker_finds_its_task_taken_over(workers: Workers) -> None:
     frozen = workers.start(lease_seconds="1").wait_ready()
     (child,) = frozen.children()
@@ -96,6 +98,7 @@ def test_a_frozen_worker_finds_its_task_taken_over(workers: Workers) -> None:
     assert workers.queue.get_stats().totals["finished"] == 1
 
 
+@pytest.mark.thorough
 def test_a_long_task_keeps_its_lease(workers: Workers) -> None:
     workers.start("--processes", "2", lease_seconds="1.5")
     task_id = workers.run("deaf", 4.0)

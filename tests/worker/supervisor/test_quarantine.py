@@ -42,6 +42,7 @@ def test_only_the_task_that_kills_its_process_is_poisoned_and_the_others_start_o
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 def test_suspects_run_at_the_same_time_in_separate_processes(workers: Workers, tmp_path: Path) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "8").wait_ready()
     end = tmp_path / "end"
@@ -67,6 +68,7 @@ def test_suspects_run_at_the_same_time_in_separate_processes(workers: Workers, t
         assert workers.kinds(task_id) == ["crashed"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server")
 def test_the_death_of_the_fork_server_is_blamed_on_one_task(workers: Workers) -> None:
     """The death ends all processes, also those of suspects, so suspects run one after the other from then on."""
@@ -121,6 +123,7 @@ def test_suspected_coroutines_and_batches_run_alone(workers: Workers, name: str)
     workers.wait_for(*waiting)
 
 
+@pytest.mark.thorough
 def test_a_burst_waits_for_its_suspects(workers: Workers) -> None:
     task_id = workers.push("dies", user="mallory", max_retries=0)
     innocent = workers.push("nap", 0.2, user="ann")
@@ -144,6 +147,7 @@ execute_from_command_line(["manage.py", "fairque_worker", "--burst", "--processe
 """
 
 
+@pytest.mark.thorough
 def test_a_burst_waits_until_the_tasks_of_a_dead_process_are_ready_again(workers: Workers) -> None:
     workers.push("dies", user="mallory")
     innocents = [workers.push("nap", 0.2, user=user) for user in ("ann", "bob")]
@@ -172,6 +176,7 @@ def test_a_suspect_has_its_hard_limit(workers: Workers) -> None:
     assert "time limit" in workers.queue.dlq.list().items[0].reason
 
 
+@pytest.mark.thorough
 def test_a_user_whose_tasks_all_crash_ends_few_processes_of_others(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "2").wait_ready()
     tasks = [Task.create("mallory", 3, {"args": [], "kwargs": {}}, name="dies", max_deliveries=2) for _ in range(40)]
@@ -183,6 +188,7 @@ def test_a_user_whose_tasks_all_crash_ends_few_processes_of_others(workers: Work
 
 
 class TestHardLimits:
+    @pytest.mark.thorough
     def test_a_task_that_blocks_restarts_its_neighbors_once(self, workers: Workers) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "4", hard_timeout_grace="0.2").wait_ready()
         innocents = [workers.push("nap", 4.0, user=user) for user in ("ann", "bob")]
@@ -198,6 +204,7 @@ class TestHardLimits:
         assert [counts[task_id] for task_id in blocking] == [2, 1, 1]
         assert all(letter.failure_type is FailureType.FAILED for letter in workers.queue.dlq.list().items)
 
+    @pytest.mark.thorough
     def test_a_worker_holds_few_of_the_many_tasks_that_must_run_alone(self, workers: Workers) -> None:
         workers.start("--processes", "1", "--concurrency", "4", hard_timeout_grace="0.2").wait_ready()
         first = workers.push("deaf", 30.0, user="mallory", timeout=0.5, max_retries=0)
@@ -245,6 +252,7 @@ class TestIsolated:
         second = workers.run("nap", 0.01, user="bob")
         assert [task_id for task_id, _ in workers.ended()] == [first, second]
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("name", ["hungry", "greedy"])
     def test_an_isolated_task_with_too_much_memory_is_the_only_one_to_end(self, workers: Workers, name: str) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "4").wait_ready()

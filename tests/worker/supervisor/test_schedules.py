@@ -69,6 +69,7 @@ def test_a_task_whose_lease_ended_starts_after_at_most_one_sweep(workers: Worker
     eventually(lambda: workers.state(name) is TaskState.FINISHED, 1.5 * MAX_SWEEP_INTERVAL_SECONDS + 5)
 
 
+@pytest.mark.thorough
 def test_the_declared_schedules_are_those_of_the_newest_deployment(workers: Workers) -> None:
     def declared() -> list[str]:
         return [schedule.name for schedule in workers.queue.schedules.list()]

@@ -79,6 +79,7 @@ def test_forked_processes_are_like_spawned_ones(workers: Workers) -> None:
     assert alike[0]["faulthandler"] is True
 
 
+@pytest.mark.thorough
 @forked
 def test_a_fork_server_loads_code_once(workers: Workers, more_tasks: Path, tmp_path: Path, start_method: str) -> None:
     loads = tmp_path / "loads"
@@ -123,6 +124,7 @@ finally:
 """
 
 
+@pytest.mark.thorough
 def test_a_program_that_calls_the_command_is_not_copied(workers: Workers, more_tasks: Path, tmp_path: Path) -> None:
     """A copy would go on behind the call when it ends, and clean up what is still in use."""
     loads, task_id = tmp_path / "loads", workers.push("noop")
@@ -134,6 +136,7 @@ def test_a_program_that_calls_the_command_is_not_copied(workers: Workers, more_t
     assert len(loads.read_text().split()) == 2  # here and in the fork server
 
 
+@pytest.mark.thorough
 @forked
 def test_a_fork_server_that_is_killed_is_replaced(workers: Workers, start_method: str) -> None:
     worker = workers.start("--processes", "2", "--concurrency", "1").wait_ready(2)
@@ -183,6 +186,7 @@ def test_a_stopped_worker_leaves_no_fork_server(workers: Workers, number: signal
     eventually(lambda: not any(map(is_alive, family)))
 
 
+@pytest.mark.thorough
 @forked_if_possible
 def test_a_fork_server_with_threads_spawns_processes(workers: Workers, more_tasks: Path, start_method: str) -> None:
     more_tasks.write_text(
@@ -223,6 +227,7 @@ def test_worker_processes_are_forked_by_default(workers: Workers, more_tasks: Pa
     assert "spawned" not in worker.log
 
 
+@pytest.mark.thorough
 @forked_if_possible
 def test_an_open_connection_is_shared_only_if_forkserver_is_required(
     workers: Workers, server: Server, more_tasks: Path, start_method: str
@@ -265,6 +270,7 @@ def look() -> list:
     assert workers.queue.get_task(task_id).result == ["Cannot operate on a closed database.", False, True]
 
 
+@pytest.mark.thorough
 @both_ways
 def test_changed_code_is_loaded_by_a_new_fork_server(workers: Workers, more_tasks: Path, start_method: str) -> None:
     text = "from django_fairque import task\n\n@task(name='tell_version')\ndef tell_version() -> int:\n    return {}\n"

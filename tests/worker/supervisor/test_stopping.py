@@ -74,6 +74,7 @@ def test_a_child_that_gets_sigterm_is_replaced(workers: Workers) -> None:
     workers.run("add", 1, 1)
 
 
+@pytest.mark.thorough
 def test_a_change_of_code_replaces_the_children(workers: Workers) -> None:
     worker = workers.start("--reload").wait_ready()
     (child,) = worker.children()
@@ -90,6 +91,7 @@ def test_a_change_of_code_replaces_the_children(workers: Workers) -> None:
     assert len(workers.started()) == 1
 
 
+@pytest.mark.thorough
 def test_a_child_that_does_not_exit_is_ended(workers: Workers) -> None:
     task_id = workers.push("leaves_a_thread")
     worker = workers.start("--burst")

@@ -83,6 +83,7 @@ def names(number: int) -> list[str]:
     return [f"u{index}" for index in range(number)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("own", "others"), [(1.0, 1.0), (0.1, 3.0), (5.0, 0.5)])
 def test_an_organization_gets_its_share_in_each_period_among_a_hundred_users(
     redis: Redis, own: float, others: float
