@@ -235,6 +235,6 @@ def test_tasks_of_many_users_take_few_server_commands_each(queue: FairQueue, red
     for _ in range(3):
         leases = queue.settle([Outcome.finish(lease, took=0.01) for lease in leases], 100, worker="w").leases
     outcomes = [Outcome.finish(lease, took=0.01) for lease in leases]
-    assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 7.5
+    assert commands(redis, lambda: queue.settle(outcomes, 100, worker="w")) / 100 <= 6.5
     made = [task(f"new{number}") for number in range(1000)]
     assert commands(redis, lambda: queue.push_batch(made)) / 1000 <= 2.2

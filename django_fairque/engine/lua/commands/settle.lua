@@ -13,7 +13,7 @@
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
 -- COST    3 commands per outcome, and those of a pop
--- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work fetch runs task_names
+-- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work turns fetch runs task_names
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
 local ended, codes, seen, given_back = {}, {}, {}, false
@@ -33,7 +33,12 @@ local function code_of_settled(task, token_text, kind)
   return of_kind == kind and code ~= '' and code or STALE
 end
 
-local user_names = {}
+local user_names, finished_ids = {}, {}
+for i = 1, size do
+  local at = FIRST_ARG + 1 + (i - 1) * STRIDE
+  if ARGV[at + 2] == 'finish' then finished_ids[#finished_ids + 1] = ARGV[at] end
+end
+if finished_ids[1] then runs.confirm(finished_ids) end
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * STRIDE
   local id, token_text, kind = ARGV[at], ARGV[at + 1], ARGV[at + 2]
@@ -210,6 +215,6 @@ end
 due_work.start_if_due()
 local reply = { numbers.exact(clock.now), '', '', '', '', table.concat(codes) }
 local served_lists, has_handed_out = fetch.hand_out(reply, limit, at + 1, size == 0)
-if has_handed_out then runs.keep(ARGV[at + 1]) end
+if has_handed_out then runs.keep(turns.taken, ARGV[at + 1], clock.now) end
 reply[2], reply[3], reply[4], reply[5] = numbers.exact(counters.shard.look), numbers.exact(counters.shard.vtime), fetch.next_place(served_lists, limit, at + 1), outbox.has_posted and '1' or '0'
 return reply

@@ -5,7 +5,7 @@
 -- ARGV    options, the shard that asks, n (0..1000), n ids
 -- REPLY   for each: open, finished, failed, canceled, or '' when it is not known
 -- COST    2 commands each, 2 more for one that has not ended
--- include keys clock slot statistics writes task_record
+-- include keys clock slot statistics writes task_record runs
 local shard, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local states, tasks = {}, {}
 for i = 1, size do
@@ -20,6 +20,7 @@ end
 slot.touch_all()
 for _, task in ipairs(tasks) do
   redis.call('HSET', task.key, 'waited', '1', 'watched', '1')
+  runs.forget(task.key)
   writes.sadd(keys.watchers(task.id), shard)
 end
 writes.flush()

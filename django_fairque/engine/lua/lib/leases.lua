@@ -1,6 +1,6 @@
 -- The end of a lease: with an outcome, or because the task is given back.
 --
--- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine user_periods task_names
+-- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine runs user_periods task_names
 
 local leases = {}
 
@@ -9,6 +9,7 @@ local SINCE_FIRST = { urgent = 'wait_urgent', normal = 'wait', bulk = 'wait_bulk
 
 -- The lease is over, whatever comes next. `took` nil: count from the pop. Returns the sums of the user (`charges.settle`).
 function leases.close(user, task, took, is_run)
+  runs.forget(task.key)
   writes.zrem(K['state:started'], task.id)
   writes.srem(keys.leases(task.worker), task.id)
   took = took or (task.is_companion and 0 or math.max(0, clock.now - (task.started or clock.now)))

@@ -36,7 +36,7 @@ function moves.next_turn_to_resolve(user)
 end
 
 function moves.to_ended(task, state, ttl, ...)
-  redis.call('HSET', task.key, 'state', state, 'ended', clock.now_text, ...)
+  calls.attempt('HSET', task.key, 'state', state, 'ended', clock.now_text, ...)
   if task.size then
     redis.call('HDEL', task.key, 'size')
     records.add(task.owner, 'bytes', -task.size)

@@ -1,7 +1,7 @@
 -- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
 -- push, deliver and fire.
 --
--- include calls keys options counters slot writes task_record mirrors edges push
+-- include calls keys options counters slot writes task_record runs mirrors edges push
 
 local push_dependencies = {}
 
@@ -176,6 +176,7 @@ local function write_edges_of(item)
       mirrors.watch({ id = id, shard = remote.shard })
     elseif not remote and not push.accepted_by_id[id] then
       redis.call('HSET', keys.task(id), 'waited', '1')
+      runs.forget(keys.task(id))
     end
   end
   counters.count('edges', #item.blockers)

@@ -36,14 +36,14 @@ each_call(function()
   users.order = order
 end)
 
-local OF_CALL = { 'is_skipped', 'is_unreadable', 'margin', 'first_due', 'touched_scheduled' }
-
 -- Remove what the call before has set, except the fields of the record.
 local function forget_call(user)
   if next(user.windows) then user.windows = {} end
-  for i = 1, #OF_CALL do
-    if user[OF_CALL[i]] ~= nil then user[OF_CALL[i]] = nil end -- to set a field that is not there makes the table larger
-  end
+  if user.is_skipped then user.is_skipped = nil end -- to set a field that is not there would make the table larger
+  if user.is_unreadable then user.is_unreadable = nil end
+  if user.margin then user.margin = nil end
+  if user.first_due then user.first_due = nil end
+  if user.touched_scheduled then user.touched_scheduled = nil end
 end
 
 local function keep(key, user)
