@@ -100,7 +100,7 @@ SET_BY_LOAD_USER = {
         "weight",
     ),
 }
-SAVED_WITH_THE_RECORD = {"expected", "is_placed", "mean", "run", "start", "tat"}
+SAVED_WITH_THE_RECORD = {"expected", "is_placed", "mean", "run", "start", "tag", "tat"}
 
 
 def test_temporary_fields_of_a_user_table_are_removed_before_the_next_call() -> None:
