@@ -80,23 +80,27 @@ function counters.read_again()
   counters.shard = shard
 end
 
+local written = { 'revision' } -- what is written, in a table that stays: its end may be of an earlier call
+
 -- In one command, so that no other revision has these counters.
 local function write(moment)
   last_write = last_write + 1
   origin = origin or tostring({}) .. ':' .. moment
   local revision = string.format('%d:%s', last_write, origin)
-  local values, n = { 'revision', revision }, 2
+  written[2] = revision
+  local n = 2
   if shard.format == 0 then
     shard.format = frame.format
-    values, n = { 'revision', revision, 'format', shard.format, 'format_version', frame.format_version }, 6
+    written[3], written[4], written[5], written[6], n = 'format', shard.format, 'format_version', frame.format_version, 6
   end
-  for field in pairs(changed) do
+  for field in next, changed do
     local value = shard[field]
     if value % 1e8 == 0 then value = argument(value) end
-    values[n + 1], values[n + 2] = field, value
+    written[n + 1], written[n + 2] = field, value
     n = n + 2
   end
-  redis.call('HSET', key, unpack(values))
+  redis.call('HSET', key, unpack(written, 1, n))
+  for i = 3, n, 2 do changed[written[i]] = nil end -- not a new table, which would grow again with each field
   shard.revision = revision
   keep_stats()
 end
@@ -123,9 +127,6 @@ end
 -- Write the counters that have changed.
 function counters.flush(moment)
   for field, amount in pairs(added) do redis.call('HINCRBY', K.stats, field, argument(amount)) end
-  if next(changed) then
-    write(moment)
-    changed = {}
-  end
+  if next(changed) then write(moment) end
   if next(added) then added = {} end
 end

@@ -193,7 +193,7 @@ function push_decide.read_items(at)
   local first, stride, known_forms = at + push.ITEMS, push.STRIDE, {}
   local first_form = first + size * stride
   for i = 1, kinds do known_forms[tostring(i)] = forms.read(ARGV[first_form + i - 1]) end
-  local some_exist, names, user_names = false, {}, {}
+  local some_exist, names, user_names = false, { nil, nil }, { nil }
   for i = 1, size do
     local item = read_item(i, first + (i - 1) * stride, known_forms)
     items[i], names[2 * i - 1], names[2 * i] = item, item.key, item.payload_key

@@ -212,7 +212,7 @@ local function write_alike(accepted, at, strings)
 end
 
 local function write_accepted(accepted, run)
-  local wakes, at, strings = false, 1, {}
+  local wakes, at, strings = false, 1, { nil, nil }
   while at <= #accepted do
     if accepted[at].has_head then
       at = at + write_alike(accepted, at, strings)

@@ -47,7 +47,7 @@ local function has_values(user)
   return false
 end
 
-local saved = {} -- keys and texts of records in turns
+local saved = { nil, nil } -- keys and texts of records in turns
 
 local function save_user(user)
   if user.is_damaged then return end
@@ -62,10 +62,10 @@ end
 local function write_saved()
   if saved[1] then counters.set('clock', counters.shard.clock) end -- the counters are written too: other functions have kept what they were
   for first = 1, #saved, calls.CHUNK do redis.call('MSET', unpack(saved, first, math.min(first + calls.CHUNK - 1, #saved))) end
-  if saved[1] then saved = {} end
+  if saved[1] then saved = { nil, nil } end
 end
 each_call(function()
-  if saved[1] then saved = {} end -- a call that failed has left something
+  if saved[1] then saved = { nil, nil } end -- a call that failed has left something
 end)
 
 -- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit` follows in the

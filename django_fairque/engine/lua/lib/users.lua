@@ -56,12 +56,13 @@ end
 -- Read the texts of the records of these users, with one command for all of them, and one more if some have none: for `MGET`, a key of
 -- another type is a missing one.
 function users.preload(names)
+  if not names[2] then return end -- `users.load` reads one as well
   local wanted, is_wanted = {}, {}
   for _, name in ipairs(names) do
     local key = keys.user(name)
     if not (by_name[name] or texts[key] ~= nil or is_wanted[key]) then wanted[#wanted + 1], is_wanted[key] = key, true end
   end
-  if not wanted[2] then return end -- `users.load` reads one as well
+  if not wanted[2] then return end
   local missing = {}
   for first = 1, #wanted, CHUNK do
     local found = redis.call('MGET', unpack(wanted, first, math.min(first + CHUNK - 1, #wanted)))

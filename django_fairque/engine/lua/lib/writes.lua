@@ -12,7 +12,7 @@ local additions, set_additions = kind_of_write('ZADD'), kind_of_write('SADD')
 local removals, set_removals = kind_of_write('ZREM'), kind_of_write('SREM')
 local KINDS = { additions, set_additions, removals, set_removals }
 local function begin_list(kind, key)
-  local list, order = {}, kind.order
+  local list, order = { nil, nil }, kind.order -- with room for one member
   kind.lists[key], order[#order + 1] = list, key
   return list
 end
