@@ -65,7 +65,7 @@ def is_suppressed(model: type[Model]) -> bool:
 logger = get_logger("django_fairque.events")
 
 _key = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-"""The same text for the same request."""
+"""Encode what a request to enqueue contains. Equal requests have equal texts, so a request that was made before is found."""
 
 Argument = Union[str, Value, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
 """A field path, a literal in ``django.db.models.Value``, a callable of the event, or anything else as it is."""

@@ -76,7 +76,11 @@ class TaskCanceledError(FairQueueError):
 
 
 class TaskTimeoutError(FairQueueError):
-    """The task ran longer than its time limit. ``message`` is the text; by default that sentence."""
+    """The task ran longer than its time limit.
+
+    Args:
+        message: the text of the error.
+    """
 
     def __init__(self, message: str = "the task ran longer than its time limit") -> None:
         super().__init__(message)

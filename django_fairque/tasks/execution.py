@@ -312,7 +312,7 @@ class UnknownTasks:
     memory: int = MAX_UNKNOWN_TASKS
     clock: Callable[[], float] = time.monotonic
     _first_seen: dict[str, float] = field(default_factory=dict)
-    """The time at which each task first came, by its id; the oldest first."""
+    """When this process fetched each task of an unknown name for the first time, by task id; the oldest first."""
     _names: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When a warning about the name was logged, and when the last task of that name came."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -524,7 +524,7 @@ class Run:
     kwargs: dict[str, Any]
     timeout: float | None
     log_capture: CapturesLogs | None = None
-    """Keeps what the attempt logs, once it has begun. The worker closes it."""
+    """Collects the log lines of the attempt from its beginning; None if they are not kept. The worker closes it at the end."""
 
 
 def finished_outcome(run: Run, value: Any, took: float) -> Outcome:

@@ -250,7 +250,7 @@ def test_an_id_that_can_not_be_one_leads_to_the_list(admin_client: Client, queue
 
 @pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
 @pytest.mark.parametrize("value", ["x" * 300, "~1\0"])
-def test_a_page_answers_any_query(admin_client: Client, queue: FairQueue, page: Any, value: str) -> None:
+def test_a_page_accepts_any_query_string(admin_client: Client, queue: FairQueue, page: Any, value: str) -> None:
     for key in [
         "user",
         "organization",

@@ -294,7 +294,7 @@ def test_tasks_that_moved_on_before_are_counted(admin_client: Client, queue: Fai
     assert len(logged()) == 1
 
 
-def test_the_log_names_each_selected_task(admin_client: Client, queue: FairQueue) -> None:
+def test_the_admin_history_names_each_task_of_an_action(admin_client: Client, queue: FairQueue) -> None:
     ids = [f"some-long-id-{n:03}" for n in range(50)]
     queue.push_batch([Task.create("u", 3, n, task_id=task_id) for n, task_id in enumerate(ids)])
     admin_client.post(LIST, {"action": "cancel", "task": ids, "confirm": "yes"})

@@ -22,7 +22,7 @@ FILLS = """paths => paths.map(path => {
 })"""
 
 
-def test_the_heat_map_and_the_comparison_are_drawn(page: Page, queue: FairQueue) -> None:
+def test_the_heat_map_and_the_comparison_of_users_are_drawn(page: Page, queue: FairQueue) -> None:
     begin = (time.time() - 120) // 1800 * 1800  # before the minute in which the tasks below have run
     queue.push(Task.create("ann", 3, None), now=begin - 1800)
     queue.sweep(now=begin - 1740)

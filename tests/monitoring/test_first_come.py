@@ -131,7 +131,7 @@ def fair_minute(seed: int, slots: int = 16) -> list[ServedTask]:
     return sorted((run for run in ran if 10 <= run.ended <= 70), key=lambda run: run.ended)
 
 
-def test_the_saved_waiting_time_is_nearly_the_same_from_a_sample_as_from_all_tasks() -> None:
+def test_a_sample_of_tasks_shows_nearly_the_same_saved_waiting_time_as_all_tasks() -> None:
     def saved(tasks: list[ServedTask]) -> float:
         return sum(user.saved * user.tasks for user in compare_waits(tasks, 10, 16) if user.user_id != "noisy")
 

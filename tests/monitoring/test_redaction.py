@@ -52,7 +52,7 @@ def test_a_value_without_a_secret_key_is_kept(value: Any) -> None:
     assert redact_value(value) == value
 
 
-def test_a_setting_replaces_the_secret_words(settings: Settings) -> None:
+def test_redact_setting_replaces_the_default_list_of_secret_words(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": ["Iban"]}
     assert redact_value({"iban_of": 1, "password": 2}) == {"iban_of": HIDDEN, "password": 2}
     assert redact_value({"iban": 1, "pin": 2}, ["PIN"]) == {"iban": 1, "pin": HIDDEN}
@@ -140,7 +140,7 @@ def test_texts_without_secrets_are_kept(text: str) -> None:
     assert redacted_text(text) == text
 
 
-def test_a_setting_replaces_the_secret_words_in_texts(settings: Settings) -> None:
+def test_redact_setting_replaces_the_default_list_of_secret_words_for_texts(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": "redis://127.0.0.1:1/0", "REDACT": ["i.ban"]}
     assert redacted_text("I.BAN=DE1 iiban=1 password=2") == f"I.BAN={HIDDEN} iiban=1 password=2"
     assert redacted_text("pin: 1, redis://a:b@c", ["PIN"]) == f"pin: {HIDDEN}, redis://{HIDDEN}@c"

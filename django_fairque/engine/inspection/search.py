@@ -203,7 +203,7 @@ def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -
 
 
 def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]:
-    """Return the index after the cursor's task. If the task has left the registry, the next task has moved up by one."""
+    """Return the index at which the next page begins: behind the cursor's task, or, if that task is gone, where it was."""
     if cursor is None:
         return 0
     index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")

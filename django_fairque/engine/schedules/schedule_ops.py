@@ -320,7 +320,7 @@ class DeclaredChange:
 
 
 def retired_record(schedule: Schedule, moment: float) -> bytes:
-    """A schedule that is removed at this moment, as the server keeps it."""
+    """Return the stored form of a removed schedule: the moment of its removal, its definition and its last run."""
     last = None if schedule.last is None else _last_text(schedule.last)
     return json.dumps([moment, schedule.stored.decode(), last], separators=(",", ":")).encode()
 

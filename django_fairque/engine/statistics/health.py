@@ -188,7 +188,7 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def _shorten(sentences: Sequence[str], one_more: str, several_more: str) -> list[str]:
-    """Return the first sentences. The others are replaced by the sentence for one more, or for the number of them."""
+    """Return the first `MAX_NAMES_PER_REASON` sentences and, if some are left out, a sentence with the number of those."""
     left = len(sentences) - MAX_NAMES_PER_REASON
     more = [(one_more if left == 1 else several_more).format(left)] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]

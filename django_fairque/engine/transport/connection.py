@@ -470,8 +470,8 @@ class SharedTransport:
                 yield home.execute_command("FUNCTION LOAD", "REPLACE", functions())
                 yield from delete_unused(home.execute_command)
             except redis_errors.ResponseError as error:
-                # This call goes as a script: a server that is full still drains so. A user who may call functions and not load
-                # them finds them when a deployment has loaded them: they are tried again.
+                # This call becomes a script: a server whose memory is full refuses to load functions, and runs scripts that
+                # remove tasks. Without the right to load functions the next call tries whether somebody else has loaded them.
                 policy.as_script, policy.loads_function, policy.loads = True, False, 0
                 if not isinstance(error, redis_errors.NoPermissionError):
                     self._switch_to_scripts(error)

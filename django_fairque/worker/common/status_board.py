@@ -94,7 +94,7 @@ class Fence:
 
     @property
     def number(self) -> int:
-        """Grows each time the supervisor raises the fence."""
+        """Grows each time the supervisor raises the fence. Leases that were received under a lower number do not start."""
         return self._raised[self._shard_index]
 
     @property
@@ -393,7 +393,7 @@ class StatusBoard:
         return [running for running in found if running is not None]
 
     def _read(self, slot: int) -> OccupiedSlot | None:
-        for _ in range(100):  # a record that changes this fast is not worth knowing
+        for _ in range(100):  # a record that changed during each of 100 reads is reported as empty
             version = self._versions[slot]
             if not version & 1:
                 return None

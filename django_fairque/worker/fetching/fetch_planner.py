@@ -364,8 +364,8 @@ class FetchPlanner:
         return self._options.burst and self._budget.is_idle and not self.is_empty
 
     def _is_turn_check_due(self, now: float) -> bool:
-        """Return whether to check this shard's next user while other shards of its queue come first. A new user may have come
-        since."""
+        """Return whether to ask this shard for its next user, although users of other shards go before it: since the last answer
+        a new user may have come that goes before them."""
         return now >= self._turn_check_due and self._waits_for_turn(now)
 
     def _waits_for_turn(self, now: float) -> bool:

@@ -610,8 +610,8 @@ class Supervisor:
         self._give_back_separate([(task, 0.0) for task in self._separate.take_waiting()])
 
     def _give_back_separate(self, returned: Sequence[tuple[SeparateTask, float]]) -> None:
-        """Return leases that no process has taken over, to be ready again after that many seconds, and then notify the processes
-        that fetched them."""
+        """Give back leases that no process has taken over, each with the delay in seconds until its task is ready again. Then
+        notify the processes that fetched them."""
         if not returned:
             return
         outcomes: dict[tuple[int, str], list[Outcome]] = defaultdict(list)

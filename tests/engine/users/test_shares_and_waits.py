@@ -103,7 +103,7 @@ class TestWaiting:
 
 
 class TestShares:
-    def test_shares_are_of_all_active_users(self, queue: FairQueue) -> None:
+    def test_a_user_s_share_is_computed_from_the_weights_of_all_active_users(self, queue: FairQueue) -> None:
         for n in range(70):
             push(queue, f"u{n:02}")
         queue.user("u00").set_weight(4, now=NOW)

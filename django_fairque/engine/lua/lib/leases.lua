@@ -74,7 +74,7 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   return 4
 end
 
--- The same for one whose worker is gone.
+-- Give back a task whose worker is gone, so that nobody reports its attempt.
 function leases.give_back_unreported(task, kind, reason)
   if kind ~= 'released' then user_periods.note_attempt(task, 'failed') end
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end

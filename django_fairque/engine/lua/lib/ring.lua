@@ -30,10 +30,10 @@
 -- include options counters clock writes records
 
 local ring = {
-  TASK_COST = 1e6,  -- charged by tasks: one task counts as one second
+  TASK_COST = 1e6,  -- with `FAIR_BY = tasks` the cost of each task
   FIRST_COST = 1e5, -- expected of a task before any has been seen: 0.1 s
   LEAST_COST = 100, -- no task is cheaper than handling it
-  AHEAD = 10e6,     -- by which urgent tasks, and tasks of a limit, may be ahead of the ring: 10 s of worker time, or 10 tasks
+  AHEAD = 10e6,     -- urgent tasks and tasks with limits start while their user's tag is this far beyond the virtual time: 10 s, or 10 tasks
 }
 
 local set, add = records.set, records.add -- called often
