@@ -30,8 +30,8 @@ BLOCKERS_NAMED = 20
 """Maximum number of dependencies and workers that are named; further ones are counted."""
 
 MOST_AHEAD = 10
-"""Seconds of worker time (with ``FAIR_BY="tasks"`` tasks) by which a user may be ahead of its share while its urgent tasks and its
-tasks with limits still start before those of other users (``AHEAD`` in lua/lib/ring.lua)."""
+"""Seconds of worker time (with ``FAIR_BY="tasks"`` tasks) by which a user may be ahead of its share while its urgent tasks and
+its tasks with limits still start before those of other users (``AHEAD`` in lua/lib/ring.lua)."""
 _NOT_ALL = re.compile(r" and \d+ more$")
 """The end of a worker's shortened list of users, which means that it may serve others."""
 
