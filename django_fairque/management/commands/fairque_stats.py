@@ -28,6 +28,7 @@ from django_fairque.monitoring.report import (
     top_users,
     user_lines,
 )
+from django_fairque.monitoring.sizing import measure_sizing, sizing_lines
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -56,6 +57,11 @@ class Command(QueueCommand):
         since = f"with --names: the tasks of the last hours, from 1h (the default) to {MAX_HOURS}h, in whole hours"
         add("--since", type=age, metavar="AGE", help=since)
         NAME_LIST.add_options(parser, with_json=False)
+        add(
+            "--sizing",
+            action="store_true",
+            help="slots, processes and server cores for the load of the last day instead",
+        )
         add("--top", type=int, metavar="N", help="with the N users who have most ready tasks (of 1,000 looked at)")
 
     def run(self) -> None:
@@ -108,6 +114,10 @@ class Command(QueueCommand):
                 else [*user_lines(figures), *history_lines(history)]
             )
             return
+        if options["sizing"]:
+            sizing = measure_sizing(queue)
+            yield from [json.dumps(sizing and asdict(sizing))] if options["json"] else sizing_lines(sizing)
+            return
         if options["names"]:
             hours = 1 if options["since"] is None else round(options["since"] / HOUR_SECONDS)
             yield from NAME_LIST.lines(queue.task_names(hours), options)
@@ -159,6 +169,8 @@ def _check(options: dict[str, Any]) -> None:
         raise ValueError(f"--since takes whole hours from 1h to {MAX_HOURS}h, got {duration(since)}")
     if options["names"] and (top is not None or options["user"] is not None):
         raise ValueError("--names does not go with --top and --user")
+    if options["sizing"] and (options["names"] or top is not None or options["user"] is not None):
+        raise ValueError("--sizing does not go with --names, --top and --user")
     if top is not None and (top < 1 or options["user"] is not None):
         raise ValueError("--top takes a number of at least 1, and does not go with --user")
 

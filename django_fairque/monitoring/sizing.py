@@ -1,0 +1,95 @@
+"""Slots, processes and server cores for the load of a queue's last day: ``fairque_stats --sizing``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from .formatting import duration, number, pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.queue_stats import Span
+
+HOUR_SECONDS = 3600
+MIN_SECONDS = 600
+"""Seconds of the present hour from which on it may be the busiest one."""
+USED_SHARE = 0.7
+"""The part of the slots that may be busy in the busiest hour. If tasks come at random, they then wait for 2.3 run times on
+average with one slot, 1 with two, 0.4 with four and 0.07 with ten (Erlang's formula C)."""
+SLOTS_OF_PROCESS = 8
+"""The default ``CONCURRENCY``."""
+SERVER_SECONDS = 0.0002
+"""The server's processor time of a task from its push to its end, rounded up (docs/contributing/performance.md)."""
+SERVER_USED_SHARE = 0.6
+"""The part of one core that the tasks of a shard may use."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The load of the busiest hour of the last day, and what it asks for.
+
+    ``begin`` is when that hour began (Unix time), ``attempts`` the number of attempts of the whole day, ``rate`` the attempts a
+    second and ``mean_run`` their mean run time in seconds, both in the busiest hour. ``slots``, ``processes`` (of 8 slots) and
+    ``shards`` are numbers, ``cores`` the cores of the server that its tasks use.
+    """
+
+    begin: int
+    attempts: int
+    rate: float
+    mean_run: float
+    slots: int
+    processes: int
+    cores: float
+    shards: int
+
+
+def measure_sizing(queue: FairQueue) -> Sizing | None:
+    """Return the sizing for the last 24 hours of the queue; None if no attempt ended in them while a worker took samples."""
+    spans = queue.get_activity(2 * 24 * 60, 60).spans[-25:]
+    return choose_sizing([span for span in spans if span.mean_run is not None])
+
+
+def choose_sizing(hours: Sequence[Span]) -> Sizing | None:
+    """Return the sizing for these hours, each with a mean run time; None without any."""
+    if not hours:
+        return None
+    long = [hour for hour in hours if hour.seconds >= MIN_SECONDS] or hours
+    busiest = max(long, key=lambda hour: _attempts(hour) * (hour.mean_run or 0) / hour.seconds)
+    rate, mean_run = _attempts(busiest) / busiest.seconds, busiest.mean_run or 0.0
+    slots = max(1, math.ceil(rate * mean_run / USED_SHARE))
+    cores = max(_attempts(hour) / hour.seconds for hour in long) * SERVER_SECONDS
+    return Sizing(
+        busiest.begin,
+        sum(map(_attempts, hours)),
+        rate,
+        mean_run,
+        slots,
+        math.ceil(slots / SLOTS_OF_PROCESS),
+        cores,
+        max(1, math.ceil(cores / SERVER_USED_SHARE)),
+    )
+
+
+def sizing_lines(sizing: Sizing | None) -> Iterator[str]:
+    """Yield the sizing as lines for people."""
+    if sizing is None:
+        yield "nothing has run in the last 24 hours: run a worker for some hours first"
+        return
+    begin = datetime.fromtimestamp(sizing.begin, timezone.utc)
+    processes, shards = pluralize(sizing.processes, "process", "processes"), pluralize(sizing.shards, "shard")
+    yield f"last day   {number(sizing.attempts)} attempts"
+    yield f"busiest    the hour from {begin:%H:%M} UTC: {sizing.rate:.3g} attempts/s of {duration(sizing.mean_run)} each"
+    yield f"slots      {number(sizing.slots)}: {USED_SHARE:.0%} of them busy in that hour"
+    at_once = f"with --concurrency {SLOTS_OF_PROCESS} if tasks wait for services"
+    yield f"processes  {processes} {at_once}, one for each slot if they compute"
+    yield f"server     {sizing.cores:.2g} of a core: {shards}"
+
+
+def _attempts(hour: Span) -> int:
+    return hour.finished + hour.failed
