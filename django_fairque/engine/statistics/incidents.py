@@ -19,6 +19,7 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import class_name
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
+from django_fairque.engine.statistics.impact import Impact, impact
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -250,6 +251,10 @@ class Incidents:
     def get(self, incident_id: str) -> Incident | None:
         """Return the incident ``incident_id``; None if it is not known, or was forgotten after 30 days."""
         return next(iter(self._run(read_incidents(self._shards, [check_text(incident_id, "incident_id")]))), None)
+
+    def impact(self, incident: Incident, *, now: float | None = None) -> Impact:
+        """Return the users whom ``incident`` hurt, those who worked most, the first error and the releases before it."""
+        return self._run(impact(self._shards, incident, now))
 
     def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
         """Count ``alerts`` of `FairQueue.take_alerts` in incidents, which they open. Return the changes about which this
