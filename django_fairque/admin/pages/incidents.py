@@ -15,14 +15,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import AdminPage, NotHereError
-from django_fairque.engine.statistics.impact import HOUR_SECONDS
 from django_fairque.engine.statistics.incidents import sorted_users
 from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.incident_impact import HOUR_SECONDS, incident_impact
 from django_fairque.monitoring.redaction import redacted_line
 
 if TYPE_CHECKING:
-    from django_fairque.engine.statistics.impact import Impact
     from django_fairque.engine.statistics.incidents import Incident
 
 INCIDENTS_SHOWN = 100
@@ -83,7 +82,7 @@ class IncidentPage(AdminPage):
         incident = self.queue.incidents.get(self.key)
         if incident is None:
             raise NotHereError(_("There is no incident %(id)s: incidents are kept for 30 days.") % {"id": self.key})
-        impact = self.queue.incidents.impact(incident)
+        impact = incident_impact(self.queue, incident)
         tasks = sorted(incident.objects) if incident.rule != "worker_lost" and self.may("view_task") else []
         error = impact.first_error
         return {
@@ -95,24 +94,14 @@ class IncidentPage(AdminPage):
             "tasks": [(task_id, self.link("task", quote(task_id))) for task_id in tasks[:20]],
             "error_text": redacted_line(error.reason) if error else "",
             "error_url": self.link("dead_letter", quote(error.entry_id)) if error else "",
-            **self._describe_users(impact),
-            "acts": self._acts(incident),
-            "acts_before": duration(ACTS_BEFORE_SECONDS),
-            "audit": self.url("audit"),
-        }
-
-    def _describe_users(self, impact: Impact) -> dict[str, Any]:
-        """Return the sums of the users with late tasks, and the first rows of both tables."""
-        hurt = impact.hurt
-        late = [user.late_seconds for user in hurt if user.late_seconds is not None]
-        return {
-            "hurt_users": len(hurt),
-            "late_tasks": sum(user.figures.sla_missed for user in hurt),
-            "late_seconds": sum(late) if late else None,
-            "hurt": hurt[:USERS_SHOWN] if self.may("view_user") else [],
+            "hurt_users": len(impact.hurt),
+            "hurt": impact.hurt[:USERS_SHOWN] if self.may("view_user") else [],
             "busiest": impact.busiest[:BUSIEST_SHOWN] if self.may("view_user") else [],
             "is_recent": any(user.busy_seconds is not None for user in impact.users),
             "is_by_day": impact.period_seconds > HOUR_SECONDS,
+            "acts": self._acts(incident),
+            "acts_before": duration(ACTS_BEFORE_SECONDS),
+            "audit": self.url("audit"),
         }
 
     def _acts(self, incident: Incident) -> list[LogEntry]:

@@ -41,7 +41,6 @@ from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import incidents as sync_incidents
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.impact import Impact, impact
 from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
@@ -1495,10 +1494,6 @@ class AsyncIncidents:
             ),
             None,
         )
-
-    async def impact(self, incident: Incident, *, now: float | None = None) -> Impact:
-        """Return the users whom ``incident`` hurt, those who worked most, the first error and the releases before it."""
-        return await self._run(impact(self._shards, incident, now))
 
     async def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
         """Count ``alerts`` of `AsyncFairQueue.take_alerts` in incidents, which they open. Return the changes about which this

@@ -19,7 +19,6 @@ from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import class_name
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
-from django_fairque.engine.statistics.impact import Impact, impact
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
@@ -118,7 +117,7 @@ def sorted_users(incident: Incident) -> list[tuple[str, int]]:
 def _event(
     rule: str, subject: str, alerts: int, text: str, users: Sequence[tuple[str, int]] = (), objects: Sequence[str] = ()
 ) -> list[Any]:
-    new_id = time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(2)}", time.gmtime())
+    new_id = time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(4)}", time.gmtime())
     pairs = [part for pair in users for part in pair]
     return ["event", f"{rule} {subject}", new_id, alerts, text, len(users), len(objects), *pairs, *objects]
 
@@ -251,10 +250,6 @@ class Incidents:
     def get(self, incident_id: str) -> Incident | None:
         """Return the incident ``incident_id``; None if it is not known, or was forgotten after 30 days."""
         return next(iter(self._run(read_incidents(self._shards, [check_text(incident_id, "incident_id")]))), None)
-
-    def impact(self, incident: Incident, *, now: float | None = None) -> Impact:
-        """Return the users whom ``incident`` hurt, those who worked most, the first error and the releases before it."""
-        return self._run(impact(self._shards, incident, now))
 
     def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
         """Count ``alerts`` of `FairQueue.take_alerts` in incidents, which they open. Return the changes about which this

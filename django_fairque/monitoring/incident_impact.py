@@ -1,4 +1,4 @@
-"""``queue.incidents.impact(id)``: the users who were hurt by an incident, those who worked most, errors and releases."""
+"""The surroundings of an incident: the users who were hurt, those who worked most, the first error, and releases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from django_fairque.engine.dead_letters.dead_letters import letters
 from django_fairque.engine.inspection.pages import sizes, user_names
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import now_us, number
+from django_fairque.engine.model.lanes import URGENT_SLA_SECONDS
+from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
 from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.queue_stats import busy_last_hour, wait_bucket_middle
@@ -18,6 +20,7 @@ from django_fairque.engine.users.history import USER_HOURS, UserPeriod, sums
 
 if TYPE_CHECKING:
     from django_fairque.engine.dead_letters.letters import Letter
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.incidents import Incident
@@ -74,6 +77,17 @@ class Impact:
         return sorted(late, key=lambda user: (-user.figures.sla_missed, user.user_id))
 
     @property
+    def late_seconds(self) -> float | None:
+        """The time by which all late tasks of these users started after their SLA, added up; None if it is not known."""
+        known = [user.late_seconds for user in self.users if user.late_seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def late_tasks(self) -> int:
+        """The number of attempts of these users that started after their SLA."""
+        return sum(user.figures.sla_missed for user in self.users)
+
+    @property
     def busiest(self) -> list[UserImpact]:
         """The users with attempts in these hours: those with most worker time in the last sixty minutes, then those with most
         attempts, first."""
@@ -81,7 +95,13 @@ class Impact:
         return sorted(active, key=lambda user: (-(user.busy_seconds or 0.0), -user.figures.wait.count, user.user_id))
 
 
-def impact(shards: Shards, incident: Incident, now: float | None) -> Operation[Impact]:
+def incident_impact(queue: FairQueue, incident: Incident, *, now: float | None = None) -> Impact:
+    """Return the surroundings of an incident of ``queue``, as of ``now`` (Unix time; by default the server's)."""
+    (found,) = read_in_lockstep([(queue, lambda shards: _read(shards, incident, now))])
+    return found  # type: ignore[no-any-return]
+
+
+def _read(shards: Shards, incident: Incident, now: float | None) -> Operation[Impact]:
     moment = yield from server_time(now)
     end = moment if incident.closed_at is None else incident.closed_at
     parts: list[Operation[Any]] = [
@@ -96,7 +116,9 @@ def impact(shards: Shards, incident: Incident, now: float | None) -> Operation[I
     seconds = DAY_SECONDS if is_day else HOUR_SECONDS
     first, last = int(incident.opened_at // seconds), int(end // seconds)
     figures = yield from sums(shards.route_names().keys, chosen, first, last, is_day=is_day)
-    usual = shards.config.sla.get(incident.subject, shards.config.sla["NORMAL"]) if incident.rule == "sla" else None
+    usual = (
+        {**shards.config.sla, "URGENT": URGENT_SLA_SECONDS}.get(incident.subject) if incident.rule == "sla" else None
+    )
     users = [
         _user(user, period, record, usual, moment if end > moment - HOUR_SECONDS else None)
         for user, (period, record) in zip(chosen, figures, strict=True)
