@@ -64,9 +64,10 @@ def _details(incident: Incident) -> list[str]:
 
 def _impact_lines(impact: Impact) -> Iterator[str]:
     hurt, late = impact.hurt, impact.late_seconds
+    together = "" if late is None else f", late by about {approximate(late)} together"
     yield (
-        f"from {when(impact.begin)} to {when(impact.end)}: {pluralize(len(hurt), 'user')} with {number(impact.late_tasks)} starts later "
-        f"than the SLA{'' if late is None else f', late by about {approximate(late)} together'} "
+        f"from {when(impact.begin)} to {when(impact.end)}: {pluralize(len(hurt), 'user')} with "
+        f"{number(impact.late_tasks)} starts later than the SLA{together} "
         f"(of {number(len(impact.users))} users examined; the queue knows {number(impact.known_users)})"
     )
     for user in hurt[:USERS_SHOWN]:
