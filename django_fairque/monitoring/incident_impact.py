@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ MAX_IMPACT_USERS = 500
 """Users whose figures are read."""
 ERRORS_BEFORE_SECONDS = 600.0
 RELEASES_BEFORE_SECONDS = 86_400.0
+BUCKET_HALF_WIDTH = math.sqrt(3)
+"""A bucket of waits begins at its middle divided by this factor, and ends at its middle times the factor."""
 HOUR_SECONDS, DAY_SECONDS = 3600, 86_400
 
 
@@ -37,7 +40,8 @@ class UserImpact:
     """``figures`` of user ``user_id`` in the hours of an incident.
 
     ``late_seconds`` is the time by which its late tasks started after their SLA, added up: an estimate from the histogram of
-    waits and the SLA of the user or of the incident's priority. None for incidents of other rules. ``ready`` is the number of
+    waits and the SLA of the user or of the incident's priority. None for incidents of other rules, and if tasks had
+    an SLA of their own. ``ready`` is the number of
     its ready tasks now, and ``busy_seconds`` its worker time in the last sixty minutes; None if the incident ended before.
     """
 
@@ -130,15 +134,24 @@ def _read(shards: Shards, incident: Incident, now: float | None) -> Operation[Im
 def _user(
     user: str, period: UserPeriod, record: Mapping[bytes, bytes], usual: float | None, now: float | None
 ) -> UserImpact:
-    late = None
-    if usual is not None:
-        within = number(record.get(b"sla")) / 1e6 or usual
-        late, left = 0.0, period.sla_missed
-        for bucket, count in sorted(period.waits.items(), reverse=True):  # the late ones waited longest
-            late += min(left, count) * max(0.0, wait_bucket_middle(bucket) - within)
-            left -= min(left, count)
+    late = None if usual is None else _late_seconds(period, number(record.get(b"sla")) / 1e6 or usual)
     busy = None if now is None else busy_last_hour(record, now_us(now))
     return UserImpact(user, period, late, sizes(record).ready, busy)
+
+
+def _late_seconds(period: UserPeriod, within: float) -> float | None:
+    """Estimate the time by which the late attempts of a period started after their SLA. None if some had another, shorter SLA."""
+    late, left = 0.0, period.sla_missed
+    for bucket, count in sorted(period.waits.items(), reverse=True):  # the late ones waited longest
+        if not left:
+            break
+        middle = wait_bucket_middle(bucket)
+        begin, end = middle / BUCKET_HALF_WIDTH, middle * BUCKET_HALF_WIDTH
+        if end <= within:
+            return None
+        late += min(left, count) * (math.sqrt(max(begin, within) * end) - within)
+        left -= min(left, count)
+    return late
 
 
 def _users_now(shards: Shards) -> Operation[tuple[list[str], int]]:

@@ -58,6 +58,16 @@ def test_late_time_is_estimated_from_waits_and_the_sla(queue: FairQueue) -> None
     assert (30 + 80) / 1.8 <= found.late_seconds <= (30 + 80) * 1.8
 
 
+def test_late_time_is_not_known_for_tasks_with_an_sla_of_their_own(queue: FairQueue) -> None:
+    queue.push(task("ann", sla=1), now=START)
+    queue.sweep(now=START + 9)
+    queue.incidents.record(queue.take_alerts(now=START + 9), now=START + 9)
+    queue.finish(pop(queue, START + 9), took=0.01, now=START + 9)
+    (incident,) = queue.incidents.recent()
+    found = incident_impact(queue, incident, now=START + 100)
+    assert (found.late_tasks, found.late_seconds) == (1, None)
+
+
 def test_an_incident_of_last_week_has_the_figures_of_its_days(queue: FairQueue) -> None:
     queue.incidents.open_limit("depth", "too many", now=START + HOUR)
     queue.push(task("ann", sla=1), now=START + HOUR)
