@@ -81,6 +81,11 @@ class Impact:
         return sorted(late, key=lambda user: (-user.figures.sla_missed, user.user_id))
 
     @property
+    def waiting(self) -> list[UserImpact]:
+        """The users with ready tasks now, which are in no figures yet."""
+        return [user for user in self.users if user.ready]
+
+    @property
     def late_seconds(self) -> float | None:
         """The time by which all late tasks of these users started after their SLA, added up; None if it is not known."""
         known = [user.late_seconds for user in self.users if user.late_seconds is not None]

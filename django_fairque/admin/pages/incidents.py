@@ -82,6 +82,7 @@ class IncidentPage(AdminPage):
         incident = self.queue.incidents.get(self.key)
         if incident is None:
             raise NotHereError(_("There is no incident %(id)s: incidents are kept for 30 days.") % {"id": self.key})
+        self.refreshes = incident.is_open
         impact = incident_impact(self.queue, incident)
         tasks = sorted(incident.objects) if incident.rule != "worker_lost" and self.may("view_task") else []
         error = impact.first_error
@@ -95,6 +96,8 @@ class IncidentPage(AdminPage):
             "error_text": redacted_line(error.reason) if error else "",
             "error_url": self.link("dead_letter", quote(error.entry_id)) if error else "",
             "hurt_users": len(impact.hurt),
+            "waiting_users": len(impact.waiting),
+            "waiting_tasks": sum(user.ready for user in impact.waiting),
             "hurt": impact.hurt[:USERS_SHOWN] if self.may("view_user") else [],
             "busiest": impact.busiest[:BUSIEST_SHOWN] if self.may("view_user") else [],
             "is_recent": any(user.busy_seconds is not None for user in impact.users),

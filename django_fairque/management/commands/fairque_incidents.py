@@ -68,15 +68,19 @@ def _impact_lines(impact: Impact) -> Iterator[str]:
     yield (
         f"from {when(impact.begin)} to {when(impact.end)}: {pluralize(len(hurt), 'user')} with "
         f"{number(impact.late_tasks)} starts later than the SLA{together} "
-        f"(of {number(len(impact.users))} users examined; the queue knows {number(impact.known_users)})"
+        f"({number(len(impact.users))} of {pluralize(impact.known_users, 'user')} examined)"
     )
+    if impact.incident.is_open:
+        ready = pluralize(sum(user.ready for user in impact.waiting), "task")
+        yield f"ready now, and not counted yet: {ready} of {pluralize(len(impact.waiting), 'user')}"
     for user in hurt[:USERS_SHOWN]:
         yield f"late: user {user.user_id}: {number(user.figures.sla_missed)} of {pluralize(user.figures.wait.count, 'attempt')}"
     for user in impact.busiest[:USERS_SHOWN]:
         busy = "" if user.busy_seconds is None else f", {duration(user.busy_seconds)} of worker time in the last hour"
         yield f"work: user {user.user_id}: {pluralize(user.figures.wait.count, 'attempt')}{busy}"
     if error := impact.first_error:
-        yield f"first error: {when(error.moved_at)} {error.name} of user {error.user_id}: {redacted_line(error.reason)}"
+        about = f"{error.name or 'a task'} of user {error.user_id}: {redacted_line(error.reason)}"
+        yield f"first error: {when(error.moved_at)} {about}"
     for release in impact.releases:
         yield f"release: {when(release.at)} {release.code_version}"
 
