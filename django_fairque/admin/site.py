@@ -24,6 +24,7 @@ from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
+from django_fairque.admin.pages.user_report import UserReportPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue
@@ -40,6 +41,7 @@ PAGES: tuple[type[AdminPage], ...] = (
         IncidentPage,
         QueuesPage,
         UsersPage,
+        UserReportPage,
         OrganizationsPage,
         LimitsPage,
         TasksPage,

@@ -24,6 +24,8 @@ from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import ConfigurationError, FairQueueError
 from django_fairque.safely import get_logger
 from django_fairque.version import __version__
+from django_fairque.worker.common import isolation
+from django_fairque.worker.reporting.incident_links import incident_url
 
 if TYPE_CHECKING:
     from django_fairque.conf.sections import WebhookConfig
@@ -66,6 +68,7 @@ def describe_change(change: IncidentChange) -> dict[str, Any]:
         "alerts": incident.alerts,
         "users": dict(incident.users),
         "text": str(change),
+        "url": incident_url(incident),
     }
 
 
@@ -97,7 +100,9 @@ def _body(webhook: WebhookConfig, alerts: Sequence[dict[str, Any]]) -> bytes:
     if webhook.format == "json":
         content: dict[str, Any] = {"source": "django_fairque", "alerts": shown, "omitted": omitted}
     else:
-        lines = [_for_slack(f"queue {alert['queue']}: {alert['text']}") for alert in shown]
+        lines = [
+            _for_slack(f"queue {alert['queue']}: {alert['text']} {alert.get('url') or ''}".strip()) for alert in shown
+        ]
         if omitted:
             lines.append(f"and {omitted:,} more")
         content = {"text": "\n".join(lines), "mrkdwn": False}
@@ -165,7 +170,7 @@ class WebhookSender:
     """Sends alerts in a thread, which starts with the first alert. A message that the receiver has not accepted is sent again."""
 
     def __init__(self) -> None:
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=MAX_WAITING_ALERTS)
+        self._waiting: deque[IncidentChange] = deque(maxlen=MAX_WAITING_ALERTS)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_ending = False
@@ -180,7 +185,7 @@ class WebhookSender:
         except ConfigurationError:  # a queue may be created without a configuration
             return
         with self._changed:
-            self._waiting.extend(map(describe_change, changes))
+            self._waiting.extend(changes)
             if self._thread is None and self._waiting:
                 self._thread = threading.Thread(target=self._run, name="fairque-webhook", daemon=True)
                 self._thread.start()
@@ -201,24 +206,24 @@ class WebhookSender:
                 if self._pause:
                     self._changed.wait_for(lambda: self._is_ending, self._pause)
                 self._changed.wait_for(lambda: self._waiting or self._is_ending)
-                alerts = list(self._waiting)
+                changes = list(self._waiting)
                 self._waiting.clear()
                 is_last = self._is_ending
-                if not alerts:
+                if not changes:
                     self._thread = None
                     return
-            is_sent = self._send(alerts)
+            is_sent = self._send(changes)
             with self._changed:
                 if not is_sent:  # newer alerts follow; if there are too many, the oldest are dropped
-                    self._waiting = deque([*alerts, *self._waiting], maxlen=MAX_WAITING_ALERTS)
+                    self._waiting = deque([*changes, *self._waiting], maxlen=MAX_WAITING_ALERTS)
                 if is_last:
                     self._thread = None
                     return
 
-    def _send(self, alerts: list[dict[str, Any]]) -> bool:
-        """Send the alerts. Return False if they must be sent again."""
+    def _send(self, changes: list[IncidentChange]) -> bool:
+        """Send messages about the changes. Return False if they must be sent again."""
         try:
-            send_alerts(alerts)
+            send_alerts(list(map(describe_change, changes)))
         except Exception as error:  # noqa: BLE001 - the thread must go on for later alerts
             is_final = isinstance(error, ConfigurationError) or getattr(error, "is_final", False)
             self._pause = min(MAX_RETRY_PAUSE_SECONDS, 2 * self._pause or MIN_RETRY_PAUSE_SECONDS)
@@ -228,7 +233,9 @@ class WebhookSender:
                     str(error) if isinstance(error, FairQueueError) else f"the webhook failed: {type(error).__name__}"
                 )
                 outcome = "dropped" if is_final else "sent again later"
-                logger.warning("alerts were not sent: %s; %d alerts are %s", text, len(alerts), outcome)
+                logger.warning("alerts were not sent: %s; %d alerts are %s", text, len(changes), outcome)
             return is_final
+        finally:
+            isolation.close_connections()  # the address of the site is in the database
         self._pause = 0.0
         return True

@@ -79,6 +79,12 @@ def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
     return _BEARER.sub(rf"\1{HIDDEN}", _LOGIN.sub(HIDDEN, text))
 
 
+def redacted_line(error: str) -> str:
+    """Return the first line of an error, at most 200 characters. Secrets are hidden before the text is cut, because a part of a
+    secret is not recognized."""
+    return redacted_text(error).strip().partition("\n")[0][:200]
+
+
 @lru_cache(maxsize=8)
 def _build_pattern(words: tuple[str, ...]) -> re.Pattern[str]:
     """Match a name and its value. With a colon, the word must end the name: ``KeyError: 'size'`` is no secret."""

@@ -6,11 +6,21 @@ import time
 from functools import partial
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.core import mail
 
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.statistics.incidents import IncidentChange
+from django_fairque.integrations.webhook import describe_change
+from django_fairque.monitoring.incident_impact import MAX_IMPACT_USERS
+from django_fairque.worker.reporting.incident_links import incident_url
+from django_fairque.worker.reporting.signal_thread import report_incidents
+from tests.admin.dead_letters import bury
 from tests.admin.page_reader import content_of, log_in, page_url, post, read, words_of
-from tests.fixture_types import Client, FairQueue
+from tests.fixture_types import Client, FairQueue, Redis, Settings
+from tests.lab.benchmarks.admin import cost
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -56,6 +66,74 @@ def test_users_and_tasks_of_an_incident_need_their_permissions(
     assert "Alerts 3" in words
     assert "script" not in words
     assert "app.report" not in words
+
+
+def incident_page(incident_id: str) -> str:
+    return url().replace("incidents/", f"incidents/id-{incident_id}/")
+
+
+def test_an_incident_shows_whom_it_hurt_errors_releases_and_acts(
+    admin_client: Client, queue: FairQueue, incident_id: str
+) -> None:
+    for _ in range(2):
+        queue.finish(pop(queue, "w", [HOSTILE]), took=0.1)
+    bury(queue, "password=hunter2 is wrong", user_id=HOSTILE)
+    queue.heartbeat("w", {"code_version": "v1.1.0"})
+    post(admin_client, page_url("users", user=HOSTILE), user=HOSTILE, action="pause")
+    text = read(admin_client, incident_page(incident_id))
+    assert HOSTILE not in text
+    words = words_of(content_of(text))
+    for part in (
+        "1 user; starts later than the SLA: 3.",
+        f"{HOSTILE} 3 3 about 40 s – 1",
+        "1 dead letter is kept of the time from 10 minutes before until the end.",
+        "v1.1.0",
+        f"admin default: {HOSTILE} User {HOSTILE} is paused",
+        "Examined users: 1 of 1 that the queue knows",
+    ):
+        assert part in words
+    assert "hunter2" not in words
+
+
+def test_users_and_errors_of_an_incident_s_surroundings_need_their_permissions(
+    client: Client, queue: FairQueue, incident_id: str
+) -> None:
+    bury(queue, "no such address", user_id=HOSTILE)
+    log_in(client, "view_queue")
+    words = words_of(content_of(read(client, incident_page(incident_id))))
+    assert "1 dead letter is kept" in words
+    assert "script" not in words
+    assert "address" not in words
+
+
+def test_an_incident_costs_a_bounded_number_of_round_trips(
+    admin_client: Client, queue: FairQueue, redis: Redis, incident_id: str
+) -> None:
+    queue.push_batch([Task.create(f"u{number}", 3, None) for number in range(MAX_IMPACT_USERS + 100)])
+    page = incident_page(incident_id)
+    assert f"Examined users: {MAX_IMPACT_USERS} of " in words_of(content_of(read(admin_client, page)))
+    commands, trips = cost(redis, lambda: admin_client.get(page))
+    assert (commands <= 2 * MAX_IMPACT_USERS + 100, trips <= 20) == (True, True)
+
+
+def test_messages_link_to_the_page_of_an_incident(
+    queue: FairQueue, incident_id: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (incident,) = queue.incidents.recent()
+    assert incident_url(incident) is None
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django.contrib.sites"]
+    settings.SITE_ID = 1
+    from django.contrib.sites.models import SITE_CACHE, Site
+
+    admin.site.unregister(Site)  # the other tests have no such app
+    for domain, begin in (("example.com", None), ("shop.example", "https://shop.example")):
+        monkeypatch.setitem(SITE_CACHE, 1, Site(domain=domain))
+        found = incident_url(incident)
+        assert found == (begin and f"{begin}{incident_page(incident_id)}?queue=default")
+    change = IncidentChange("opened", incident)
+    report_incidents([change], ["on-duty@example.com"])
+    assert f"\n{found}\n" in mail.outbox[0].body
+    assert describe_change(change)["url"] == found
 
 
 def test_an_unknown_incident_leads_to_the_list(admin_client: Client, queue: FairQueue) -> None:

@@ -9,7 +9,8 @@ import pytest
 from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.statistics import task_names
-from django_fairque.monitoring import first_come
+from django_fairque.engine.users import report
+from django_fairque.monitoring import first_come, incident_impact
 from tests.fixture_types import Client, FairQueue, Redis
 from tests.lab.benchmarks.admin import cost
 from tests.lab.benchmarks.filling import Scale, fill
@@ -50,12 +51,13 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a small queue reaches."""
     for module, name in (
         *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LETTERS_GROUPED")),
-        (dead_letters, "MAX_DEAD_LETTERS_COUNTED"),
+        *((dead_letters, "MAX_DEAD_LETTERS_COUNTED"), (report, "MAX_REPORT_LETTERS")),
         *((dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED"), (dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE")),
     ):
         monkeypatch.setattr(module, name, 200)
     for module in (overview, users):
         monkeypatch.setattr(module, "USERS_EXAMINED", 100)
+    monkeypatch.setattr(incident_impact, "MAX_IMPACT_USERS", 100)
     monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
     monkeypatch.setattr(first_come, "MAX_REPLAYED_TASKS", 50)
     monkeypatch.setattr(task_names, "SCHEDULED_SAMPLE", 30)

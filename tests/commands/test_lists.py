@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from fairque_docs import commands
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.management import listing
+from tests.leases import pop
 
 from .conftest import COMMANDS, Bury, Push, Run, parser_of
 
@@ -56,3 +58,19 @@ def test_a_list_sorts_a_limited_number_of_rows_and_says_so(
     for user in ("ann", "bob", "cid"):
         push(user)
     assert run("fairque_user", "list", "--sort", "user").endswith("\nthere are more than the 2 that were sorted\n")
+
+
+def test_an_incident_is_printed_with_whom_it_hurt(queue: FairQueue, run: Run) -> None:
+    now = time.time()
+    queue.push_batch([Task.create("acme", 3, None, sla=1, max_retries=0) for _ in range(3)], now=now - 60)
+    queue.incidents.open_limit("depth", "too many", now=now - 50)
+    queue.finish(pop(queue, "w", ["acme"]), took=2)
+    queue.fail(pop(queue, "w", ["acme"]), "no such address")
+    queue.heartbeat("w", {"code_version": "v1.1.0"})
+    text = run("fairque_incidents", queue.incidents.recent()[0].id)
+    assert "1 user with 2 starts later than the SLA (1 of 1 user examined)\n" in text
+    assert (
+        "ready now, and not counted yet: 1 task of 1 user\nlate: user acme: 2 of 2 attempts\nwork: user acme: 2 att"
+        in text
+    )
+    assert re.search(r"first error: .*Z a task of user acme: no such address\nrelease: .*Z v1.1.0\n", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import pty
@@ -21,6 +22,7 @@ from typing import IO
 import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.core.management.color import color_style
+from django.utils import translation
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.task_names import AttemptCounts
@@ -107,6 +109,24 @@ def test_a_user_is_shown_with_its_settings_and_its_last_hour(queue: FairQueue, r
         "24 hours          1       0     0     100 %    12.6 s    12.6 s",
         "35 days           1       0     0     100 %    12.6 s    12.6 s",
     ]
+
+
+def test_a_user_s_report_has_a_sentence_in_english_its_errors_and_a_file(queue: FairQueue, run: Run) -> None:
+    user = "=acme\n"
+    push(queue, user, 2)
+    queue.finish(pop(queue, users=[user]), took=2)
+    queue.fail(pop(queue, users=[user]), "password=hunter2 is wrong", retry=False)
+    with translation.override("ja"):
+        text = run("--user", user, "--report")
+    assert re.match("Your 2 tasks that ended since .* 1 failed, at [0-9:]+ UTC.\n", text)
+    assert "35 days           1       1     1" in text
+    assert "password=" in text
+    assert "hunter2" not in text
+    rows = list(csv.DictReader(StringIO(run("--user", user, "--report", "--csv", "--since", "48h"))))
+    assert {row["user"] for row in rows} == {"'=acme\\n"}
+    assert [row["kind"] for row in rows] == ["hour"] * 48 + ["day"] * 35 + ["error"]
+    content = json.loads(run("--user", user, "--report", "--json"))
+    assert (content["user"], content["recent"]["dead_letters"]) == (user, 1)
 
 
 def test_watch_prints_one_block_after_another_into_a_pipe(queue: FairQueue, run: Run) -> None:

@@ -123,6 +123,7 @@ def test_an_incident_is_sent_as_json_and_its_alerts_are_not(receiver: Receiver) 
                 "alerts": 3,
                 "users": {"<!channel>": 3},
                 "text": str(OPENED),
+                "url": None,
             }
         ],
     }

@@ -385,14 +385,14 @@ class AdminPage(View):
             "first": self.url(self.name, **query) if self.request.GET.get(parameter) else "",
         }
 
-    def build_hour_links(self, hours: Iterable[int], **query: str) -> list[tuple[str, str, str]]:
+    def build_hour_links(self, hours: Iterable[int], *args: str, **query: str) -> list[tuple[str, str, str]]:
         """The links to the periods that a page can show: hours, text and URL."""
         week = {168: _("last 7 days")}
         return [
             (
                 str(count),
                 week.get(count) or ngettext("last hour", "last %(hours)d hours", count) % {"hours": count},
-                self.url(self.name, hours=str(count), **query),
+                self.url(self.name, *args, hours=str(count), **query),
             )
             for count in hours
         ]

@@ -18,7 +18,7 @@ from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.task import Task, Undecodable
 from django_fairque.monitoring.formatting import number, read_age
-from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
+from django_fairque.monitoring.redaction import as_text, redact_value, redacted_line
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -60,11 +60,6 @@ def _age(text: str) -> float:
     except ValueError:
         sentence = _("expected an age such as 90s, 10m, 2h or 7d, got %(got)s")
         raise ValueError(sentence % {"got": repr(text[:80])}) from None
-
-
-def _first_line(error: str) -> str:
-    """Hide secrets before the text is cut, because a part of a secret is not recognized."""
-    return redacted_text(error).strip().partition("\n")[0][:200]
 
 
 class DeadLettersPage(AdminPage):
@@ -152,7 +147,7 @@ class DeadLettersPage(AdminPage):
             "groups": [
                 {
                     "group": group,
-                    "sample": _first_line(group.sample),
+                    "sample": redacted_line(group.sample),
                     "url": self.url(self.name, **{**self.written, "fingerprint": group.fingerprint}),
                 }
                 for group in found.groups
@@ -169,7 +164,7 @@ class DeadLettersPage(AdminPage):
             {
                 "letter": letter,
                 "url": self.url("dead_letter", quote(letter.entry_id)),
-                "error": _first_line(letter.reason),
+                "error": redacted_line(letter.reason),
             }
             for letter in page.items
         ]

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.engine.statistics.incidents import sorted_users
+from django_fairque.models import Queue
+from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.incident_impact import HOUR_SECONDS, incident_impact
+from django_fairque.monitoring.redaction import redacted_line
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.incidents import Incident
 
 INCIDENTS_SHOWN = 100
+USERS_SHOWN = 20
+BUSIEST_SHOWN = 5
+ACTS_SHOWN = 50
+ACTS_BEFORE_SECONDS = 3600.0
 TITLES = {
     "sla": gettext_lazy("%(subject)s tasks start late"),
     "promoted": gettext_lazy("%(subject)s tasks waited too long and were promoted"),
@@ -69,12 +82,38 @@ class IncidentPage(AdminPage):
         incident = self.queue.incidents.get(self.key)
         if incident is None:
             raise NotHereError(_("There is no incident %(id)s: incidents are kept for 30 days.") % {"id": self.key})
+        self.refreshes = incident.is_open
+        impact = incident_impact(self.queue, incident)
         tasks = sorted(incident.objects) if incident.rule != "worker_lost" and self.may("view_task") else []
+        error = impact.first_error
         return {
             "incident": incident,
             "incident_title": title_of(incident),
             "length": (incident.closed_at or time.time()) - incident.opened_at,
+            "impact": impact,
             "users": sorted_users(incident) if self.may("view_user") else [],
             "tasks": [(task_id, self.link("task", quote(task_id))) for task_id in tasks[:20]],
+            "error_text": redacted_line(error.reason) if error else "",
+            "error_url": self.link("dead_letter", quote(error.entry_id)) if error else "",
+            "hurt_users": len(impact.hurt),
+            "waiting_users": len(impact.waiting),
+            "waiting_tasks": sum(user.ready for user in impact.waiting),
+            "hurt": impact.hurt[:USERS_SHOWN] if self.may("view_user") else [],
+            "busiest": impact.busiest[:BUSIEST_SHOWN] if self.may("view_user") else [],
+            "is_recent": any(user.busy_seconds is not None for user in impact.users),
+            "is_by_day": impact.period_seconds > HOUR_SECONDS,
+            "acts": self._acts(incident),
+            "acts_before": duration(ACTS_BEFORE_SECONDS),
             "audit": self.url("audit"),
         }
+
+    def _acts(self, incident: Incident) -> list[LogEntry]:
+        """Read the acts of operators on the queue from an hour before the incident until its end, the earliest first."""
+        name, zone = self.queue_name, timezone.get_current_timezone()
+        begin, end = incident.opened_at - ACTS_BEFORE_SECONDS, incident.closed_at or time.time()
+        entries = LogEntry.objects.filter(
+            Q(object_repr=name) | Q(object_repr__startswith=f"{name}: "),
+            content_type=ContentType.objects.get_for_model(Queue),
+            action_time__range=[datetime.fromtimestamp(moment, tz=zone) for moment in (begin, end)],
+        )
+        return list(entries.select_related("user").order_by("action_time", "pk")[:ACTS_SHOWN])

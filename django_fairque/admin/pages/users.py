@@ -687,6 +687,7 @@ class UsersPage(AdminPage):
         return {
             "row": row,
             "unstarted": count_unstarted(stats),
+            "report_url": self.url("user_report", quote(user_id)),
             "lanes": row.lanes and [(lane, count, waits.get(lane)) for lane, count in row.lanes.items()],
             "is_recorded": is_known,
             **_queue_waits(queue_figures),

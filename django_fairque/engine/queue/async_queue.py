@@ -49,6 +49,7 @@ from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
+from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -1272,6 +1273,15 @@ class AsyncUserQueue:
         35 (the default). Both include the present one, and are at least 1.
         """
         return await self._run(history(self._commands, self.user_id, hours, days, now))
+
+    async def report(self, hours: int = REPORT_HOURS, *, now: float | None = None) -> UserReport:
+        """Return the user's figures by hour and by day, and its dead letters of the last hours by error, for a customer report.
+
+        ``hours`` is the number of hours by the clock that are added up and whose errors are grouped, from 1 to 48; 2 by
+        default: the present hour and the one before. The errors are of dead letters that are kept. Raises
+        `TaskValidationError` if ``hours`` is out of range.
+        """
+        return await self._run(report(self._commands, self.user_id, hours, now))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

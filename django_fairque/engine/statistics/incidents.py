@@ -117,7 +117,7 @@ def sorted_users(incident: Incident) -> list[tuple[str, int]]:
 def _event(
     rule: str, subject: str, alerts: int, text: str, users: Sequence[tuple[str, int]] = (), objects: Sequence[str] = ()
 ) -> list[Any]:
-    new_id = time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(2)}", time.gmtime())
+    new_id = time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(4)}", time.gmtime())
     pairs = [part for pair in users for part in pair]
     return ["event", f"{rule} {subject}", new_id, alerts, text, len(users), len(objects), *pairs, *objects]
 

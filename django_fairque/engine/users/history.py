@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from django_fairque.engine.statistics.queue_stats import (
 )
 
 if TYPE_CHECKING:
-    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.commands import Commands, Keys
 
 USER_HOURS = 48
 USER_DAYS = 35
@@ -75,23 +75,47 @@ def history(commands: Commands, user_id: str, hours: int, days: int, now: float 
         [("TIME",), ("GET", commands.keys.user(user_id)), ("HGETALL", commands.keys.periods(user_id))]
     )
     record = users_record(text)
-    by_hour, by_day = _read_places(stored, b"h"), _read_places(stored, b"d")
+    by_hour, by_day = (
+        _by_number(record, (value for name, value in stored.items() if name.startswith(kind)), is_day=kind == b"d")
+        for kind in (b"h", b"d")
+    )
     hour = (now_us(now) if now is not None else int(time[0]) * 1_000_000) // HOUR_MICROSECONDS
-    if b"period" in record:
-        last, counts, before = int(record[b"period"]), _fields(record, "ended"), _fields(record, "before")
-        by_hour[last] = counts
-        by_day[last // 24] = tuple(map(sum, zip(counts, before, strict=True)))
-        hour = max(hour, last)  # the engine's time never goes back
+    hour = max(hour, int(record.get(b"period", 0)))  # the engine's time never goes back
     return UserHistory(_periods(by_hour, hour, hours, 3600), _periods(by_day, hour // 24, days, 86_400))
+
+
+def sums(
+    keys: Keys, user_ids: Sequence[str], first: int, last: int, *, is_day: bool
+) -> Operation[list[tuple[UserPeriod, Mapping[bytes, bytes]]]]:
+    """Return the sums of the hours or days with these numbers (since 1970), and the record of each user, in one round trip."""
+    kind, places, seconds = ("d", USER_DAYS, 86_400) if is_day else ("h", USER_HOURS, 3600)
+    fields = [f"{kind}{number % places}" for number in range(first, last + 1)]
+    reads = [read for user in user_ids for read in (("GET", keys.user(user)), ("HMGET", keys.periods(user), *fields))]
+    replies = yield from read_sound(reads)
+    found: list[tuple[UserPeriod, Mapping[bytes, bytes]]] = []
+    for text, values in zip(replies[::2], replies[1::2], strict=True):
+        record = users_record(text)
+        counts = _by_number(record, values, is_day=is_day)
+        wanted = (counts.get(number, _NOTHING) for number in range(first, last + 1))
+        total = tuple(map(sum, zip(*wanted, strict=True)))
+        found.append((_period(first * seconds, (last + 1 - first) * seconds, total), record))
+    return found
+
+
+def _by_number(record: Mapping[bytes, bytes], stored: Iterable[bytes | None], *, is_day: bool) -> dict[int, _Counts]:
+    """Return the counts by the number of the hour or day. The present one is in the user's record."""
+    matches = (_PLACE.fullmatch(value) for value in stored if value is not None)
+    found = {int(match[1]): _read_counts(match[2]) for match in matches if match}
+    if b"period" in record:
+        number, counts = int(record[b"period"]), _fields(record, "ended")
+        if is_day:
+            number, counts = number // 24, tuple(map(sum, zip(counts, _fields(record, "before"), strict=True)))
+        found[number] = counts
+    return found
 
 
 def _fields(record: Mapping[bytes, bytes], name: str) -> _Counts:
     return tuple(int(record.get(f"{name}:{index}".encode(), 0)) for index in range(len(_NOTHING)))
-
-
-def _read_places(places: Mapping[bytes, bytes], kind: bytes) -> dict[int, _Counts]:
-    found = (_PLACE.fullmatch(value) for name, value in places.items() if name.startswith(kind))
-    return {int(match[1]): _read_counts(match[2]) for match in found if match}
 
 
 def _read_counts(text: bytes) -> _Counts:

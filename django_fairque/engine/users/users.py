@@ -37,6 +37,7 @@ from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
+from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
 
 
 @dataclass(frozen=True)
@@ -421,6 +422,15 @@ class UserQueue:
         35 (the default). Both include the present one, and are at least 1.
         """
         return self._run(history(self._commands, self.user_id, hours, days, now))
+
+    def report(self, hours: int = REPORT_HOURS, *, now: float | None = None) -> UserReport:
+        """Return the user's figures by hour and by day, and its dead letters of the last hours by error, for a customer report.
+
+        ``hours`` is the number of hours by the clock that are added up and whose errors are grouped, from 1 to 48; 2 by
+        default: the present hour and the one before. The errors are of dead letters that are kept. Raises
+        `TaskValidationError` if ``hours`` is out of range.
+        """
+        return self._run(report(self._commands, self.user_id, hours, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

@@ -11,10 +11,12 @@ from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
+from django.utils import timezone, translation
 
 from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.statistics.task_names import MAX_HOURS
+from django_fairque.engine.users.history import USER_HOURS
+from django_fairque.engine.users.report import REPORT_HOURS
 from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.management.listing import Column, Listing, age
 from django_fairque.monitoring.formatting import duration, number, plain, share
@@ -29,6 +31,7 @@ from django_fairque.monitoring.report import (
     user_lines,
 )
 from django_fairque.monitoring.sizing import measure_sizing, sizing_lines
+from django_fairque.monitoring.user_report import report_csv, report_json, report_lines
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -53,8 +56,15 @@ class Command(QueueCommand):
         add("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
         add("--count", type=int, metavar="N", help="with --watch: stop after N times")
         add("--user", metavar="ID", help="one user's figures instead")
+        add(
+            "--report",
+            action="store_true",
+            help="with --user: its last 2 hours in one sentence, by hour and day, and its errors",
+        )
+        add("--csv", action="store_true", help="with --report: as CSV")
         add("--names", action="store_true", help="the tasks of the last hour by name instead, most attempts first")
         since = f"with --names: the tasks of the last hours, from 1h (the default) to {MAX_HOURS}h, in whole hours"
+        since = f"{since}; with --report: up to {USER_HOURS}h by the clock"
         add("--since", type=age, metavar="AGE", help=since)
         NAME_LIST.add_options(parser, with_json=False)
         add(
@@ -105,6 +115,9 @@ class Command(QueueCommand):
 
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
+        if options["report"]:
+            yield from self._report()
+            return
         if options["user"] is not None:
             user = queue.user(options["user"])
             figures, history = user.stats(), user.history()
@@ -119,7 +132,7 @@ class Command(QueueCommand):
             yield from [json.dumps(sizing and asdict(sizing))] if options["json"] else sizing_lines(sizing)
             return
         if options["names"]:
-            hours = 1 if options["since"] is None else round(options["since"] / HOUR_SECONDS)
+            hours = round((options["since"] or HOUR_SECONDS) / HOUR_SECONDS)
             yield from NAME_LIST.lines(queue.task_names(hours), options)
             return
         stats = queue.get_stats()
@@ -145,6 +158,17 @@ class Command(QueueCommand):
             yield ""
             yield from top_lines(top)
 
+    def _report(self) -> Iterator[str]:
+        options, hours = self.options, (self.options["since"] or REPORT_HOURS * HOUR_SECONDS) / HOUR_SECONDS
+        report = self.queue.user(options["user"]).report(round(hours))
+        with translation.override("en"):  # as all output of commands
+            if options["json"]:
+                yield report_json(report)
+            elif options["csv"]:
+                yield from report_csv(report).splitlines()
+            else:
+                yield from report_lines(report)
+
 
 def _sleep(seconds: float) -> None:
     """Sleep in short pieces: a Ctrl-C between Python's check for signals and the system's sleep has no effect until the sleep
@@ -163,10 +187,17 @@ def _check(options: dict[str, Any]) -> None:
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
     since = options["since"]
-    if not options["names"] and (since is not None or options["limit"] or options["sort"] or options["reverse"]):
-        raise ValueError("--limit, --sort, --reverse and --since belong to --names: give both")
-    if since is not None and since not in range(HOUR_SECONDS, (MAX_HOURS + 1) * HOUR_SECONDS, HOUR_SECONDS):
-        raise ValueError(f"--since takes whole hours from 1h to {MAX_HOURS}h, got {duration(since)}")
+    if not options["names"] and (options["limit"] or options["sort"] or options["reverse"]):
+        raise ValueError("--limit, --sort and --reverse belong to --names: give both")
+    if since is not None and not (options["names"] or options["report"]):
+        raise ValueError("--since belongs to --names or --report: give both")
+    most = USER_HOURS if options["report"] else MAX_HOURS
+    if since is not None and since not in range(HOUR_SECONDS, (most + 1) * HOUR_SECONDS, HOUR_SECONDS):
+        raise ValueError(f"--since takes whole hours from 1h to {most}h, got {duration(since)}")
+    if options["report"] and (options["user"] is None or watch is not None):
+        raise ValueError("--report goes with --user, and not with --watch")
+    if options["csv"] and (options["json"] or not options["report"]):
+        raise ValueError("--csv goes with --report, and not with --json")
     if options["names"] and (top is not None or options["user"] is not None):
         raise ValueError("--names does not go with --top and --user")
     if options["sizing"] and (options["names"] or top is not None or options["user"] is not None):

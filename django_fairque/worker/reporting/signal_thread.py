@@ -24,6 +24,7 @@ from django_fairque.engine.statistics.incidents import IncidentChange
 from django_fairque.safely import is_a
 from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import log_ending, logger
+from django_fairque.worker.reporting.incident_links import incident_url
 
 if TYPE_CHECKING:
     from django.dispatch import Signal
@@ -269,6 +270,8 @@ def _send_email(change: IncidentChange, recipients: Sequence[str]) -> None:
     words = {"opened": "incident", "summary": "incident goes on", "closed": "recovered"}[change.kind]
     subject = f"{settings.EMAIL_SUBJECT_PREFIX}queue {incident.queue}: {words}: {incident.title}"
     parts = [str(change), f"Show it: manage.py fairque_incidents --queue {incident.queue} {incident.id}"]
+    if url := incident_url(incident):
+        parts.append(url)
     if change.kind == "opened":
         parts.append(
             "The next mails about it: at most one in ten minutes while more alerts come, and one when it is over."

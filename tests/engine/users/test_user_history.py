@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from redis import Redis
 
 from django_fairque.engine.model.errors import TaskValidationError
-from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.statistics.queue_stats import wait_bucket_middle
@@ -19,6 +17,7 @@ from tests.conftest import MakeServer
 from tests.counting import commands
 from tests.engine.conftest import MakeQueue, pop, sweep_all, task
 from tests.engine.scripting.test_costs import used_memory
+from tests.user_load import run_load
 from tests.user_records import change_record
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -183,48 +182,14 @@ def test_an_hour_of_a_working_user_takes_at_most_300_bytes(make_server: MakeServ
 
 
 @pytest.mark.thorough
-def test_the_history_of_users_under_load_is_what_the_test_has_counted(make_queue: MakeQueue) -> None:
+def test_the_history_and_the_report_of_users_under_load_are_what_the_test_has_counted(make_queue: MakeQueue) -> None:
     """80 users, batches of many users, all kinds of outcomes, retries, dead processes, and users that are forgotten."""
-    queue, rng = make_queue(user_ttl=600, retry_jitter=0), random.Random(52)
-    users = [f"u{i}" for i in range(80)]
-    wanted: dict[tuple[str, int], Counter[str]] = {}
-    clock = START + 20 * HOUR
-
-    def note(lease: Lease, kind: str, dead: int = 0) -> None:
-        found = wanted.setdefault((lease.task.user_id, int(clock // HOUR)), Counter())
-        started = clock - ages[lease.token]
-        is_kept = started - lease.task.created_at <= 100
-        found.update({kind: 1, "dead": dead, "sla_kept": int(is_kept), "sla_missed": int(not is_kept)})
-
-    for _round in range(120):
-        some = rng.sample(users, rng.randint(1, 80))
-        queue.push_batch([task(user, sla=100, max_retries=0) for user in some], now=clock)
-        clock += rng.choice([0, 1, 50, 200])
-        leases = queue.pop_batch(100, "w", lease=1000, now=clock)
-        took = rng.choice([1, 60, 900])
-        ages = dict.fromkeys([lease.token for lease in leases], took)
-        clock += took
-        outcomes = []
-        for lease in leases:
-            kind = rng.choice(["finish", "finish", "finish", "fail", "crash", "discard"])
-            if kind == "finish":
-                outcomes.append(Outcome.finish(lease, took=0.1))
-                note(lease, "finished")
-            elif kind == "fail":
-                outcomes.append(Outcome.fail(lease, "boom", took=0.1))
-                note(lease, "failed", 1)
-            elif kind == "discard":
-                outcomes.append(Outcome.discard(lease, "not needed"))
-                note(lease, "canceled")
-            else:
-                outcomes.append(Outcome.poison(lease, "unreadable"))
-                note(lease, "failed", 1)
-        queue.settle(outcomes, 0, worker="w", now=clock)
-        clock += rng.choice([0, 100, 700, 4000])
-        sweep_all(queue, clock)
+    queue = make_queue(user_ttl=600, retry_jitter=0)
+    load = run_load(queue, START + 20 * HOUR)
+    wanted, clock = load.counts, load.clock
     first = int(clock // HOUR) - 47
     assert first > START // HOUR  # places of the first hours were used again
-    for user in users:
+    for user in load.users:
         found = queue.user(user).history(now=clock)
         for period in found.hours:
             mine = wanted.get((user, period.begin // 3600), Counter())
@@ -239,3 +204,29 @@ def test_the_history_of_users_under_load_is_what_the_test_has_counted(make_queue
             assert period.failed == sum(mine["failed"] for mine in of_day)
         total = add_up_periods(found.days)
         assert total.finished == sum(period.finished for period in found.days)
+        for hours in (2, 48):
+            report = queue.user(user).report(hours, now=clock)
+            mine = load.count(user, int(clock // HOUR) - hours + 1)
+            assert (report.ended, report.recent.dead) == (mine["finished"] + mine["dead"], mine["dead"])
+            assert report.is_whole
+            by_error = {group.sample: group.count for group in report.errors}
+            assert by_error == {error[1:]: count for error, count in mine.items() if error.startswith("!")}
+            assert report.known_errors == report.recent.dead
+
+
+def test_a_report_of_other_hours_is_refused(queue: FairQueue) -> None:
+    for hours in (0, 49):
+        with pytest.raises(TaskValidationError, match="hours"):
+            queue.user("ann").report(hours)
+
+
+def test_a_report_counts_failures_whose_errors_are_no_longer_kept(queue: FairQueue) -> None:
+    for number in range(3):
+        queue.push(task("ann", max_retries=0), now=START)
+        queue.fail(pop(queue, START), f"order {number} failed", now=START + 60 * number)
+    requeued = queue.dlq.letters().items[0]
+    queue.dlq.requeue(requeued.entry_id, now=START + 300)
+    report = queue.user("ann").report(now=START + HOUR)
+    assert (report.recent.dead, report.known_errors, len(report.errors)) == (3, 2, 1)
+    assert report.failing_since == START + 60
+    assert queue.user("ann").report(1, now=START + HOUR).errors == ()

@@ -53,6 +53,9 @@ def visits(queue: FairQueue, client: Client) -> Iterator[Visit]:
     yield Visit("tasks", "all of one user", url("tasks", state="all", user=NOISY))
     yield Visit("tasks", "with an argument", url("tasks", argument="order"))
     yield Visit("task", "cancel?", url("task", quote("awaited")), {"action": "cancel"})
+    yield Visit("user_report", "", url("user_report", quote(NOISY), hours="48"))
+    queue.incidents.open_limit("depth", "ready tasks 100, over 1")
+    yield Visit("incident", "", url("incident", quote(queue.incidents.recent()[0].id)))
     yield Visit("runs", "", url("runs"))
     yield Visit("run", "", url("run", quote("the-run")))
     yield Visit("tasks", "of one name", url("tasks", name="shop.bulk"))
@@ -89,9 +92,9 @@ def _dead_letters(queue: FairQueue, client: Client) -> Iterator[Visit]:
     yield Visit("dead_letters", "of one user", url("dead_letters", show="letters", user_id="lost007"))
     yield Visit("dead_letters", "nothing matches", url("dead_letters", show="letters", user_id="nobody"))
     yield Visit("dead_letters", "requeue all?", url("dead_letters"), {"action": "requeue_all"})
-    yield Visit(
-        "dead_letters", "requeue all of a user?", url("dead_letters", user_id="lost007"), {"action": "requeue_all"}
-    )
+    newest = queue.dlq.get(queue.dlq.groups(1).groups[0].example)  # the newest are counted
+    of_user = url("dead_letters", user_id=newest.original_task.user_id)
+    yield Visit("dead_letters", "requeue all of a user?", of_user, {"action": "requeue_all"})
     (letter,) = queue.dlq.letters(1).items
     yield Visit("dead_letter", "", url("dead_letter", quote(letter.entry_id)))
 

@@ -1,0 +1,111 @@
+"""The report of a user, for support and for the user: a sentence to paste, figures by hour and by day, and downloads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.cache import patch_cache_control
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_fairque.admin.pages.base import AdminPage
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
+from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.redaction import redacted_line
+from django_fairque.monitoring.user_report import report_csv, report_json, report_sentence
+
+if TYPE_CHECKING:
+    from django_fairque.engine.users.history import UserPeriod
+
+HOURS = (REPORT_HOURS, 24, 48)
+"""The choices of the hours that are added up."""
+DAY_SECONDS = 86_400
+DOWNLOADS = {"csv": ("text/csv", report_csv), "json": ("application/json", report_json)}
+
+
+class UserReportPage(AdminPage):
+    """The report of one user: its id is a part of the path. With ``?download=csv`` or ``json`` the response is a file.
+
+    The texts of errors need the permission to see dead letters.
+    """
+
+    name = "user_report"
+    path = "users/id-<str:key>/report/"
+    title = gettext_lazy("Report")
+    permission = "view_user"
+    in_menu = False
+    list_name = "users"
+    refreshes = False  # the sentence is being copied
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if (kind := request.GET.get("download", "")) in DOWNLOADS:
+            with suppress(FairQueueError):  # the page has the banner
+                return self._download(kind)
+        return super().get(request, **kwargs)
+
+    def _download(self, kind: str) -> HttpResponse:
+        self._open_queue()
+        content_type, write = DOWNLOADS[kind]
+        content = write(self._read_report(), has_errors=self.may("view_deadletter"))
+        response = HttpResponse(content, content_type=content_type)
+        name = re.sub("[^A-Za-z0-9.-]+", "-", self.key)[:60].strip("-.") or "user"
+        response["Content-Disposition"] = f'attachment; filename="report-{name}.{kind}"'
+        response["X-Content-Type-Options"] = "nosniff"
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+    def _read_report(self) -> UserReport:
+        return self.queue.user(self.key).report(self._hours)
+
+    @property
+    def _hours(self) -> int:
+        text = self.request.GET.get("hours", "")
+        return int(text) if text in map(str, HOURS) else REPORT_HOURS
+
+    def template_context(self) -> dict[str, Any]:
+        report = self._read_report()
+        hours, days = report.history.hours, report.history.days
+        return {
+            "report": report,
+            "sentence": report_sentence(report),
+            "sums": [(_("These hours together"), _rows([report.recent]))],
+            "tables": [
+                (_("Hours"), _rows(filter(_is_active, reversed(hours)))),
+                (_("Days, in UTC"), _rows(filter(_is_active, reversed(days)))),
+            ],
+            "errors": [
+                (
+                    group,
+                    redacted_line(group.sample),
+                    self.link("dead_letters", fingerprint=group.fingerprint, user_id=self.key),
+                )
+                for group in (report.errors if self.may("view_deadletter") else ())
+            ],
+            "unknown": max(0, report.recent.dead - report.known_errors),
+            "most": number(MAX_REPORT_LETTERS),
+            "hours": str(self._hours),
+            "choices": self.build_hour_links(HOURS, self.kwargs["key"]),
+            "user_url": self.url("users", user=self.key),
+        }
+
+
+def _rows(periods: Iterable[UserPeriod]) -> list[tuple[str, UserPeriod, float | None]]:
+    """Return the date of each period that is a day, the period, and the part of its starts that were in time."""
+    rows = []
+    for period in periods:
+        starts = period.sla_kept + period.sla_missed
+        day = (
+            f"{datetime.fromtimestamp(period.begin, tz=timezone.utc):%Y-%m-%d}" if period.seconds == DAY_SECONDS else ""
+        )
+        rows.append((day, period, period.sla_kept / starts if starts else None))
+    return rows
+
+
+def _is_active(period: UserPeriod) -> bool:
+    return bool(period.wait.count or period.finished or period.failed or period.dead)

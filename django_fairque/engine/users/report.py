@@ -1,0 +1,81 @@
+"""``queue.user(id).report()``: the figures of a user and the errors behind its failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.dead_letters.dead_letters import DeadLetterScan
+from django_fairque.engine.dead_letters.letters import DLQGroup, Letter, make_group
+from django_fairque.engine.model.durations import check_integer
+from django_fairque.engine.users.history import (
+    USER_DAYS,
+    USER_HOURS,
+    UserHistory,
+    UserPeriod,
+    add_up_periods,
+    history,
+)
+
+if TYPE_CHECKING:
+    from django_fairque.engine.scripting.commands import Commands
+    from django_fairque.engine.scripting.operations import Operation
+
+REPORT_HOURS = 2
+MAX_REPORT_LETTERS = 2_000
+"""Dead letters of all users, the newest, among which those of one user are looked for."""
+
+
+@dataclass(frozen=True)
+class UserReport:
+    """The figures of ``user_id`` in ``queue``: its ``history``, and in ``recent`` the sums of the last hours of it.
+
+    ``errors`` are its dead letters of these hours, grouped by error, the largest group first. A dead letter that was
+    requeued, discarded or removed is counted in ``recent.dead``, and is in no group. ``is_whole`` is False if more than 2,000
+    newer dead letters of all users hide others of this user.
+    """
+
+    user_id: str
+    queue: str
+    recent: UserPeriod
+    history: UserHistory
+    errors: tuple[DLQGroup, ...]
+    is_whole: bool
+
+    @property
+    def ended(self) -> int:
+        """The number of its tasks that finished or became dead letters in these hours."""
+        return self.recent.finished + self.recent.dead
+
+    @property
+    def known_errors(self) -> int:
+        """The number of the dead letters in ``errors``."""
+        return sum(group.count for group in self.errors)
+
+    @property
+    def failing_since(self) -> float | None:
+        """When the oldest of these dead letters became one, as Unix time; None if there is none."""
+        return min((group.oldest for group in self.errors), default=None)
+
+
+def report(commands: Commands, user_id: str, hours: int, now: float | None) -> Operation[UserReport]:
+    check_integer(hours, "hours", 1, USER_HOURS)
+    figures = yield from history(commands, user_id, USER_HOURS, USER_DAYS, now)
+    recent = add_up_periods(figures.hours[-hours:])
+    found, is_whole = yield from _letters_since(commands, user_id, recent.begin)
+    by_error: dict[str, list[Letter]] = {}
+    for letter in found:
+        by_error.setdefault(letter.fingerprint, []).append(letter)
+    groups = [make_group(key, members) for key, members in by_error.items()]
+    groups.sort(key=lambda group: (-group.count, -group.newest, group.fingerprint))
+    return UserReport(user_id, commands.name, recent, figures, tuple(groups), is_whole)
+
+
+def _letters_since(commands: Commands, user_id: str, begin: float) -> Operation[tuple[list[Letter], bool]]:
+    """Return the dead letters of a user since ``begin``, and whether these are all."""
+    scan, found = DeadLetterScan(commands, MAX_REPORT_LETTERS, newest_first=True), list[Letter]()
+    while (some := (yield from scan.read_slice())) is not None:
+        found += [letter for letter in some if letter.user_id == user_id and letter.moved_at >= begin]
+        if some and max(letter.moved_at for letter in some) < begin:
+            return found, True
+    return found, scan.read_count < MAX_REPORT_LETTERS

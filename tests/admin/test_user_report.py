@@ -1,0 +1,70 @@
+"""The page of a user's report, and its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+
+import pytest
+
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import content_of, led_to, log_in, page_url, read, words_of
+from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = '=cmd|"/c calc"!A1<script>'
+
+
+@pytest.fixture
+def failures(queue: FairQueue) -> str:
+    """Three failures of a hostile user with two errors, and one finished task. The value is the path of its report."""
+    for error in ("no such address", "no such address", "password=hunter2 is wrong"):
+        bury(queue, error, user_id=HOSTILE)
+    bury(queue, "of somebody else", user_id="bob")
+    task = bury(queue, "x", user_id=HOSTILE).partition("~")[0]
+    queue.dlq.requeue(f"{task}~1")
+    queue.finish(pop(queue, "w", [HOSTILE]))
+    return page_url("user_report", HOSTILE)
+
+
+def test_the_page_has_the_sentence_and_the_errors(admin_client: Client, failures: str) -> None:
+    assert f'href="{failures}' in read(admin_client, page_url("users", user=HOSTILE))
+    text = content_of(read(admin_client, failures))
+    assert "<script>" not in text
+    words = words_of(text)
+    assert "Your 5 tasks that ended since" in words
+    assert "4 failed, the errors of 3 are known, 2 different ones, since" in words
+    assert "2 no such address failed shop.send" in words
+    assert "The error of 1 dead letter is not known: it was requeued, discarded or removed." in words
+    assert "hunter2" not in words
+    assert "somebody else" not in words
+
+
+def test_the_texts_of_errors_need_a_permission(client: Client, failures: str) -> None:
+    log_in(client, "view_user")
+    for query in ({}, {"download": "csv"}, {"download": "json"}):
+        text = read(client, failures, **query)
+        assert "no such address" not in text
+        assert "4" in text
+
+
+def test_files_are_downloads_that_no_spreadsheet_obeys(admin_client: Client, failures: str) -> None:
+    answer = admin_client.get(failures, {"download": "csv"})
+    assert answer["Content-Disposition"] == 'attachment; filename="report-cmd-c-calc-A1-script.csv"'
+    assert answer["Cache-Control"].startswith("private")
+    rows = list(csv.DictReader(StringIO(answer.content.decode())))
+    assert {row["user"] for row in rows} == {f"'{HOSTILE}"}
+    assert [row["kind"] for row in rows] == ["hour"] * 48 + ["day"] * 35 + ["error"] * 2
+    assert sum(int(row["dead_letters"]) for row in rows if row["kind"] == "hour") == 4
+    content = json.loads(admin_client.get(failures, {"download": "json", "hours": "48"}).content)
+    assert (content["user"], content["recent"]["seconds"]) == (HOSTILE, 48 * 3600)
+
+
+def test_an_unknown_user_has_an_empty_report(admin_client: Client, queue: FairQueue) -> None:
+    words = words_of(content_of(read(admin_client, page_url("user_report", "nobody"), hours="x")))
+    assert "None of your tasks has ended since" in words
+    assert led_to(admin_client, page_url("user_report", "x" * 300), "users")
+    assert led_to(admin_client, page_url("user_report", "x" * 300), "users", {"download": "csv"})
