@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 FIRST = [blocks.ROOT / "README.md", blocks.DOCS / "quickstart.md", blocks.DOCS / "tutorial.md"]
-PAGES = [*FIRST, *(page for part in ("guides", "reference") for page in sorted((blocks.DOCS / part).glob("*.md")))]
+PAGES = [*FIRST, *(page for part in ("guides", "reference") for page in sorted((blocks.DOCS / part).rglob("*.md")))]
 ADDED_TO = ("FAIRQUE", "INSTALLED_APPS", "MIDDLEWARE", "SILENCED_SYSTEM_CHECKS", "TASKS", "CACHES")
 # Settings of Django that the pages add to, and that a new project lacks: the reader has them, or begins with an empty one.
 DECLARED = {
