@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 830,
     "Lua": 6_030,
 }
-TESTS_BUDGET = 61_800
+TESTS_BUDGET = 62_100
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

@@ -132,7 +132,8 @@ def plans(queue: FairQueue, followed: bool) -> dict[str, int | None]:
         if followed and user == "pro":
             queue.user(user).set_weight(3, now=START)
         elif followed:
-            queue.user(user).set_max_running(1, now=START)
+            queue.user(user).set_max_running(2, now=START)
+            queue.user(user).set_rate("60/m", now=START)
         queue.push_batch([Task.create(user, 3, None) for _ in range(200)], now=START)
     slots.run(30)
     starts = slots.count_starts()

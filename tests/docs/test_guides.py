@@ -422,10 +422,10 @@ def test_the_recipe_of_failing_tasks_stops_one_customer(project: Project, monkey
 
 def test_the_recipe_of_plans_gives_customers_their_limits(project: Project) -> None:
     project.read("noisy-neighbors/plans.md")
-    for customer in ("pro", "bob"):
+    for customer in ("acme", "bob"):
         task(user="customer", name="work")(lambda customer: None).enqueue(customer)
-    found = [get_queue().user(customer).stats() for customer in ("pro", "bob")]
-    assert [(stats.plan, stats.weight, stats.max_running) for stats in found] == [("pro", 3, None), ("free", 1, 1)]
+    found = [get_queue().user(customer).stats() for customer in ("acme", "bob")]
+    assert [(stats.plan, stats.weight, stats.max_running) for stats in found] == [("pro", 3, 20), ("free", 1, 2)]
 
 
 def test_the_recipe_of_tokens_closes_the_limit_of_a_customer_without_a_budget(project: Project) -> None:

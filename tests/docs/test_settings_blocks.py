@@ -109,7 +109,7 @@ def test_pasting_all_settings_examples_of_the_docs_keeps_the_settings_of_each(
     # Pages describe several servers; which one a project has decides what else it can set.
     settings.FAIRQUE = names["FAIRQUE"] | {"REDIS": {"URL": ENVIRONMENT["REDIS_URL"], "CLUSTER": True}}
     config = get_config()
-    assert {"default", "mail", "llm", "long", "high", "index"} <= set(config.queues)
+    assert {"default", "mail", "long", "high", "index"} <= set(config.queues)
 
 
 def test_blocks_of_settings_name_their_file() -> None:
