@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from email.message import Message
@@ -531,6 +532,29 @@ def test_the_examples_for_users_of_celery_work_as_described(project: Project) ->
     drain()
     assert names["run"].results[-1].result() == 60
     assert get_queue().get_task(sent_by_the_old_task).result == 70
+    callbacks = sys.modules["shop.callbacks"]
+    stored, unneeded = callbacks.load_and_store("acme", 1)
+    canceled, report = callbacks.load_and_store("acme", -1)
+    chain = (callbacks.load.s("acme", 2) >> callbacks.store.s("acme", "box")).enqueue()
+    drain()
+    assert (stored.result(), unneeded.result(), chain.results[-1].result()) == ("box: 10", None, "box: 20")
+    assert (canceled.state, report.result()) == ("canceled", "ValueError: no such page")
+    with contextmanager(sys.modules["shop.conftest"].tasks_run_at_once.__wrapped__)() as ran:
+        assert callbacks.load.enqueue("acme", -1).state == "failed"
+        assert callbacks.load.enqueue("acme", 3).result() == 30
+    assert len(ran) == 2
+
+
+def test_the_examples_for_users_of_huey_work_as_described(project: Project) -> None:
+    project.read("from-huey.md")
+    stored, report = sys.modules["shop.pipeline"].fetch_and_store("acme", 7)
+    drain()
+    assert stored.result().startswith("box has page 7 of acme, by ")
+    assert report.result() == "no error"
+    sync_schedules()
+    queue = get_queue()
+    queue.schedules.run_now("clean-up")
+    assert [lease.name for lease in queue.pop_batch(2, "w")] == ["shop.tasks.clean_up"]
 
 
 def test_the_examples_for_users_of_other_queues_work_as_described(project: Project) -> None:

@@ -35,6 +35,7 @@ QUERIES = {
     "outbox": "guides/transactions",
     "workflow": "guides/pipelines",
     "celery": "guides/from-celery",
+    "huey": "guides/from-huey",
     "rq": "guides/from-other-queues",
     "prometheus": "guides/monitoring",
     "opentelemetry": "guides/observability",
