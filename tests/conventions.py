@@ -223,8 +223,12 @@ def banned_phrases_in(file: Path) -> Counter[str]:
 
 def user_pages() -> list[Path]:
     """The pages of the documentation that users read, with README; contributors' pages are in docs/contributing."""
-    folders = [DOCS, *(DOCS / name for name in ("guides", "explanation", "reference"))]
-    return [DOCS.parent / "README.md", *sorted(page for folder in folders for page in folder.glob("*.md"))]
+    folders = [DOCS / name for name in ("guides", "explanation", "reference")]
+    return [
+        DOCS.parent / "README.md",
+        *DOCS.glob("*.md"),
+        *(page for folder in folders for page in folder.rglob("*.md")),
+    ]
 
 
 def names(found: Iterable[str]) -> str:

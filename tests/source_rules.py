@@ -157,6 +157,33 @@ def swallowed_exceptions(package: Path) -> list[str]:
     ]
 
 
+def shadowing_comprehensions(package: Path) -> list[str]:
+    """Variables of a comprehension with the name of an import that another comprehension of the function uses.
+
+    In Python 3.12.1 the second one raises `UnboundLocalError`.
+    """
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            names = [
+                _names_in(node)
+                for node in ast.walk(function)
+                if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp)
+            ]
+            shadowing = imported & {name for stored, _ in names for name in stored}
+            shadowed = sorted(name for name in shadowing if any(name in loaded - stored for stored, loaded in names))
+            found += [f"{_name(file, package)}:{function.lineno}: rename the variable {name!r}" for name in shadowed]
+    return found
+
+
+def _names_in(comprehension: ast.expr) -> tuple[set[str], set[str]]:
+    names = [node for node in ast.walk(comprehension) if isinstance(node, ast.Name)]
+    stored = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return stored, {node.id for node in names}
+
+
 def unsorted_exports(package: Path) -> list[str]:
     """`__all__` in another order than constants, classes, the rest, each by name (the linter's order)."""
     found = []

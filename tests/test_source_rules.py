@@ -26,6 +26,7 @@ RULES = [
     source_rules.fork_hooks,
     source_rules.long_files,
     source_rules.swallowed_exceptions,
+    source_rules.shadowing_comprehensions,
     source_rules.unsorted_exports,
     source_rules.forbidden_lua,
     misused_lua_names,

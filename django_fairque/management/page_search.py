@@ -29,7 +29,8 @@ class FoundPart(NamedTuple):
 def search(question: str) -> list[FoundPart]:
     """Return the best part of each page that has a word of the question, the best page first.
 
-    The score of a page is that of its best part, and for each word that of the part that has it most.
+    The score of a page is that of its best part, and for each word that of the part that has it most. Equal pages are in the
+    order of their names.
     """
     lists = dict.fromkeys(number for word in re.findall(r"[^\W_]+", question.lower()) for number in _list_of_word(word))
     part_scores, page_scores = defaultdict[int, float](float), defaultdict[str, float](float)
@@ -43,8 +44,8 @@ def search(question: str) -> list[FoundPart]:
             page_scores[page] += score
     parts = {number: FoundPart(*_index()["parts"][number]) for number in part_scores}
     best_parts = {parts[number].page: number for number in sorted(parts, key=part_scores.__getitem__)}
-    ranked = sorted(best_parts.values(), key=lambda number: -part_scores[number] - page_scores[parts[number].page])
-    return [parts[number] for number in ranked]
+    ranked = sorted((-part_scores[number] - page_scores[page], page) for page, number in best_parts.items())
+    return [parts[best_parts[page]] for _, page in ranked]
 
 
 def user_pages() -> list[str]:

@@ -39,7 +39,7 @@ function findPages(question) {
     if (!bestParts.has(page))
       bestParts.set(page, [page, title, anchor && `#${anchor}`, null, score + ofPage.get(page), `${page}.md`, "text"]);
   }
-  return [...bestParts.values()].sort((a, b) => a[4] - b[4]);
+  return [...bestParts.values()].sort((a, b) => a[4] - b[4] || (a[0] < b[0] ? 1 : -1));
 }
 
 Search._performSearch = findPages;

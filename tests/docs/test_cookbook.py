@@ -11,10 +11,18 @@ from tests.docs.blocks import DOCS
 from tests.docs.cookbook import RECIPES, table
 from tests.fixture_types import Redis
 
+FOLDER = DOCS / "guides" / "noisy-neighbors"
+
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_table_of_a_recipe_is_what_is_measured(name: str, redis: Redis) -> None:
     numbers = count()
-    text = (DOCS / "guides" / "noisy-neighbors.md").read_text()
     measured = table(name, lambda: FairQueue(redis, f"q{next(numbers)}"))
-    assert f"<!-- measured: {name} -->\n\n{measured}" in text
+    assert f"<!-- measured -->\n\n{measured}" in (FOLDER / f"{name}.md").read_text(), measured
+
+
+def test_each_recipe_has_a_measured_table_and_a_place_in_the_index() -> None:
+    pages = {page.stem for page in FOLDER.glob("*.md")}
+    assert pages == set(RECIPES)
+    index = FOLDER.with_suffix(".md").read_text()
+    assert [name for name in pages if f"](noisy-neighbors/{name}.md)" not in index] == []

@@ -40,7 +40,7 @@ RUNS_EXAMPLES = re.compile(r"```python|\b(?:names_after|examples|blocks)\(")
 
 def own_test(page: Path) -> Path | None:
     """The test that runs the page's examples in place of the one below, if there is one."""
-    by_folder = "docs/test_guides.py" if page.parent == blocks.DOCS / "guides" else "none"
+    by_folder = "docs/test_guides.py" if blocks.DOCS / "guides" in page.parents else "none"
     file = TESTS / OWN_TESTS.get(blocks.name(page), by_folder)
     return file if file.is_file() else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from email.message import Message
@@ -44,12 +45,8 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 GUIDES = blocks.DOCS / "guides"
-PAGES = {
-    page.name: page
-    for page in [
-        *sorted(GUIDES.glob("*.md")),
-        *(blocks.DOCS / f"{name}.md" for name in ("index", "quickstart", "concepts")),
-    ]
+PAGES = {page.relative_to(GUIDES).as_posix(): page for page in sorted(GUIDES.rglob("*.md"))} | {
+    f"{name}.md": blocks.DOCS / f"{name}.md" for name in ("index", "quickstart", "concepts")
 }
 FILE = re.compile(r"# (?P<path>[\w/]+)\.py(?: .*)?")
 SHELL = "# python manage.py shell"
@@ -243,10 +240,10 @@ def test_the_examples_of_limits_work_as_described(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("status", "closes"), [(429, True), (500, False)])
-def test_the_example_of_http_429_closes_the_limit(
+def test_the_recipe_of_a_quota_closes_the_limit_after_http_429(
     project: Project, monkeypatch: pytest.MonkeyPatch, status: int, closes: bool
 ) -> None:
-    project.read("limits.md")
+    project.read("noisy-neighbors/quota.md")
     payments = sys.modules["shop.payments"]
 
     def refuse(url: str, **_: Any) -> None:
@@ -350,31 +347,23 @@ def test_the_settings_for_wagtail_and_django_tenants_are_valid(project: Project,
     assert (found.options.debounce, found.options.max_retries, found.queue, found.priority) == (2, 3, "index", -50)
 
 
-def test_the_recipes_work_as_described(project: Project, settings: Settings, rf: RequestFactory) -> None:
+def test_the_recipes_work_as_described(project: Project, settings: Settings) -> None:
     settings.STORAGES = {**settings.STORAGES, "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"}}
     names = project.read("recipes.md")
     shop = sys.modules
     shop["shop.tasks"].send_all_reports.enqueue()
-    drain("default", "mail", "llm")
+    drain()
     assert names["imported"].state == "finished"
     assert list(shop["shop.imports"].stored) == ["a-1", "a-2"]
     assert get_queue().dlq.groups().groups[0].error.endswith("no article number")
-    assert [mail.state for mail in names["mails"]] == ["finished", "scheduled"]
-    assert get_queue("llm").user("acme").stats().max_running == 4
-    assert names["reply"].result() == "answer to a question"
     assert names["first"].id == names["second"].id == "charge-7"
     assert list(shop["shop.payments"].booked) == ["charge-7"]
     assert names["counts"][0].id == names["counts"][1].id
     assert names["lines"].result() == 2
-    assert names["film"].result() == "holidays"
-    progress = shop["shop.films"].progress
-    assert progress(rf.get("/"), names["film"].id).content == b'{"state": "finished", "done": 5, "of": 5}'
-    with pytest.raises(Http404):
-        progress(rf.get("/"), "no-such-task")
     ended = get_queue().tasks("finished", limit=1000).items
     assert sorted(task.result for task in ended if task.name.endswith(".export")) == [100, 200, 250]
     assert len([task for task in ended if task.name.endswith(".send_report")]) == 3
-    assert states() == {"finished": 1 + 2 + 1 + 3 + 1 + 1 + 1 + 1 + 3, "failed": 1}
+    assert states() == {"finished": 1 + 2 + 1 + 3 + 1 + 1 + 1 + 3, "failed": 1}
 
 
 def test_the_examples_of_workers_run(project: Project) -> None:
@@ -388,14 +377,85 @@ def test_the_example_of_an_own_admin_site_has_the_pages(project: Project) -> Non
     assert registered == {"Queue", "OutboxEntry"}
 
 
-def test_the_examples_of_the_cookbook_work_as_described(project: Project) -> None:
-    project.read("noisy-neighbors.md")
-    sys.modules["shop.digests"].send_all(["ann", "bob"])
-    sys.modules["shop.digests"].send_password_mail.enqueue("bob")
-    sys.modules["shop.rows"].import_all("carol", [1, 2])
-    sys.modules["shop.accounts"].join("carol", "big")
+def test_the_recipes_with_lanes_and_users_work_as_described(project: Project) -> None:
+    project.read("noisy-neighbors/digest.md")
+    project.read("noisy-neighbors/import.md")
+    project.read("noisy-neighbors/accounts.md")
+    project.read("noisy-neighbors/sizes.md")
+    shop = sys.modules
+    shop["shop.digests"].send_all(["ann", "bob"])
+    shop["shop.digests"].send_password_mail.enqueue("bob")
+    shop["shop.rows"].import_all("carol", [1, 2])
+    shop["shop.accounts"].join("carol", "big")
+    shop["shop.customers"].add_customer("huge", ["dan", "eve"], 10)
     assert [lease.lane for lease in get_queue().pop_batch(10, "w")] == ["urgent", "normal", "normal", "bulk", "bulk"]
     assert get_queue().organization("big").stats().members == 1
+    huge = get_queue().organization("huge").stats()
+    assert (huge.members, huge.weight) == (2, 10)
+
+
+def test_the_recipe_of_webhooks_joins_events_and_refuses_too_many(project: Project, rf: RequestFactory) -> None:
+    project.read("noisy-neighbors/webhooks.md")
+
+    def receive(order: int) -> int:
+        request = rf.post("/", {"order": order}, content_type="application/json")
+        return int(sys.modules["shop.webhooks"].receive(request, "acme").status_code)
+
+    assert [receive(order) for order in (1, 1, 2)] == [202] * 3
+    assert states() == {"scheduled": 2}
+    get_queue().user("acme").set_max_backlog(2)
+    assert receive(3) == 503
+
+
+def test_the_recipe_of_failing_tasks_stops_one_customer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.read("noisy-neighbors/failing-tasks.md")
+    deliveries = sys.modules["shop.deliveries"]
+
+    def hang(request: Any, **_: Any) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(deliveries, "urlopen", hang)
+    first, second = (deliveries.deliver.enqueue("broken", "https://example.com", "{}") for _ in range(2))
+    drain()
+    limit = get_queue().limit("hooks:broken", "broken").stats()
+    assert (limit.is_closed, first.state, second.state) == (True, "scheduled", "queued")
+
+
+def test_the_recipe_of_plans_gives_customers_their_limits(project: Project) -> None:
+    project.read("noisy-neighbors/plans.md")
+    for customer in ("acme", "bob"):
+        task(user="customer", name="work")(lambda customer: None).enqueue(customer)
+    found = [get_queue().user(customer).stats() for customer in ("acme", "bob")]
+    assert [(stats.plan, stats.weight, stats.max_running) for stats in found] == [("pro", 3, 20), ("free", 1, 2)]
+
+
+def test_the_recipe_of_tokens_closes_the_limit_of_a_customer_without_a_budget(project: Project) -> None:
+    project.read("noisy-neighbors/tokens.md")
+    answer = sys.modules["shop.llm"].answer
+    (small,) = results = [answer.enqueue("small", "a question")]
+    results += [answer.enqueue("large", "long " * 3_000) for _ in range(4)]
+    drain()
+    assert small.result() == "answer to a question"
+    assert get_queue().limit("tokens:large", "large").stats().is_closed
+    assert sorted(result.state for result in results if result.state) == [
+        "finished",
+        "finished",
+        "finished",
+        "queued",
+        "queued",
+    ]
+
+
+def test_the_recipe_of_progress_reports_it_to_the_page(project: Project, rf: RequestFactory) -> None:
+    project.read("noisy-neighbors/progress.md")
+    films = sys.modules["shop.films"]
+    film = films.render.enqueue("acme", "holidays")
+    assert films.progress(rf.get("/"), film.id).content == b'{"state": "queued", "done": 0, "of": 5}'
+    drain()
+    assert film.result() == "holidays"
+    assert films.progress(rf.get("/"), film.id).content == b'{"state": "finished", "done": 5, "of": 5}'
+    with pytest.raises(Http404):
+        films.progress(rf.get("/"), "no-such-task")
 
 
 def test_the_examples_of_servers_run(project: Project) -> None:
@@ -472,6 +532,29 @@ def test_the_examples_for_users_of_celery_work_as_described(project: Project) ->
     drain()
     assert names["run"].results[-1].result() == 60
     assert get_queue().get_task(sent_by_the_old_task).result == 70
+    callbacks = sys.modules["shop.callbacks"]
+    stored, unneeded = callbacks.load_and_store("acme", 1)
+    canceled, report = callbacks.load_and_store("acme", -1)
+    chain = (callbacks.load.s("acme", 2) >> callbacks.store.s("acme", "box")).enqueue()
+    drain()
+    assert (stored.result(), unneeded.result(), chain.results[-1].result()) == ("box: 10", None, "box: 20")
+    assert (canceled.state, report.result()) == ("canceled", "ValueError: no such page")
+    with contextmanager(sys.modules["shop.conftest"].tasks_run_at_once.__wrapped__)() as ran:
+        assert callbacks.load.enqueue("acme", -1).state == "failed"
+        assert callbacks.load.enqueue("acme", 3).result() == 30
+    assert len(ran) == 2
+
+
+def test_the_examples_for_users_of_huey_work_as_described(project: Project) -> None:
+    project.read("from-huey.md")
+    stored, report = sys.modules["shop.pipeline"].fetch_and_store("acme", 7)
+    drain()
+    assert stored.result().startswith("box has page 7 of acme, by ")
+    assert report.result() == "no error"
+    sync_schedules()
+    queue = get_queue()
+    queue.schedules.run_now("clean-up")
+    assert [lease.name for lease in queue.pop_batch(2, "w")] == ["shop.tasks.clean_up"]
 
 
 def test_the_examples_for_users_of_other_queues_work_as_described(project: Project) -> None:
@@ -498,7 +581,7 @@ def test_a_page_names_no_test_file(page: Path) -> None:
     text = page.read_text()
     assert re.findall(r"\btests/|\btest_\w+\.py\b", text) == []
     assert [
-        block for block in examples(page, "toml", "text") if page.parent == GUIDES and not block.startswith("# ")
+        block for block in examples(page, "toml", "text") if GUIDES in page.parents and not block.startswith("# ")
     ] == []
 
 
@@ -520,6 +603,6 @@ def test_the_example_of_the_home_page_works(project: Project) -> None:
 
 
 def test_every_page_with_examples_has_a_test() -> None:
-    tested = set(re.findall(r'project\.read\("([\w-]+\.md)"\)', Path(__file__).read_text()))
-    with_examples = {page.name for page in PAGES.values() if page.parent == GUIDES and blocks.examples(page)}
+    tested = set(re.findall(r'project\.read\("([\w/-]+\.md)"\)', Path(__file__).read_text()))
+    with_examples = {name for name, page in PAGES.items() if GUIDES in page.parents and blocks.examples(page)}
     assert with_examples - tested - TESTED_ELSEWHERE == set()

@@ -19,6 +19,9 @@ from tests.docs.questions import QUESTIONS
 
 QUERIES = {
     "noisy neighbor": "guides/noisy-neighbors",
+    "webhook storm": "guides/noisy-neighbors/webhooks",
+    "tokens per minute": "guides/noisy-neighbors/tokens",
+    "external API quota": "guides/noisy-neighbors/quota",
     "multi-tenant": "explanation/fairness",
     "rate limit": "guides/limits",
     "priority": "guides/priorities-and-limits",
@@ -32,6 +35,7 @@ QUERIES = {
     "outbox": "guides/transactions",
     "workflow": "guides/pipelines",
     "celery": "guides/from-celery",
+    "huey": "guides/from-huey",
     "rq": "guides/from-other-queues",
     "prometheus": "guides/monitoring",
     "opentelemetry": "guides/observability",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 FIRST = [blocks.ROOT / "README.md", blocks.DOCS / "quickstart.md", blocks.DOCS / "tutorial.md"]
-PAGES = [*FIRST, *(page for part in ("guides", "reference") for page in sorted((blocks.DOCS / part).glob("*.md")))]
+PAGES = [*FIRST, *(page for part in ("guides", "reference") for page in sorted((blocks.DOCS / part).rglob("*.md")))]
 ADDED_TO = ("FAIRQUE", "INSTALLED_APPS", "MIDDLEWARE", "SILENCED_SYSTEM_CHECKS", "TASKS", "CACHES")
 # Settings of Django that the pages add to, and that a new project lacks: the reader has them, or begins with an empty one.
 DECLARED = {
@@ -109,7 +109,7 @@ def test_pasting_all_settings_examples_of_the_docs_keeps_the_settings_of_each(
     # Pages describe several servers; which one a project has decides what else it can set.
     settings.FAIRQUE = names["FAIRQUE"] | {"REDIS": {"URL": ENVIRONMENT["REDIS_URL"], "CLUSTER": True}}
     config = get_config()
-    assert {"default", "mail", "llm", "long", "high", "index"} <= set(config.queues)
+    assert {"default", "mail", "long", "high", "index"} <= set(config.queues)
 
 
 def test_blocks_of_settings_name_their_file() -> None:

@@ -23,7 +23,7 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     Maintenance calls this once a minute.
     """
     keys = commands.keys
-    depths = [f"depth:{number}" for number in CLASS_NAMES]
+    depths = [f"depth:{priority}" for priority in CLASS_NAMES]
     (clock, values) = yield Read([("TIME",), ("HMGET", keys("stats"), *depths, *TOTALS)])
     seconds = int(clock[0]) + int(clock[1]) / 1_000_000 if now is None else now
     numbers = [int(number(value)) for value in values]

@@ -179,7 +179,14 @@ def _sleep(seconds: float) -> None:
 
 
 def _check(options: dict[str, Any]) -> None:
-    watch, count, top = (options[name] for name in ("watch", "count", "top"))
+    if options["sizing"] and (options["names"] or options["top"] is not None or options["user"] is not None):
+        raise ValueError("--sizing does not go with --names, --top and --user")
+    _check_times(options)
+    _check_rows(options)
+
+
+def _check_times(options: dict[str, Any]) -> None:
+    watch, count = options["watch"], options["count"]
     if watch is not None and not 0 < watch <= INTERVAL_MAX_SECONDS:
         raise ValueError(
             f"--watch takes a number of seconds more than 0 and at most {INTERVAL_MAX_SECONDS:,}, got {watch:g}"
@@ -187,21 +194,23 @@ def _check(options: dict[str, Any]) -> None:
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
     since = options["since"]
-    if not options["names"] and (options["limit"] or options["sort"] or options["reverse"]):
-        raise ValueError("--limit, --sort and --reverse belong to --names: give both")
     if since is not None and not (options["names"] or options["report"]):
         raise ValueError("--since belongs to --names or --report: give both")
     most = USER_HOURS if options["report"] else MAX_HOURS
     if since is not None and since not in range(HOUR_SECONDS, (most + 1) * HOUR_SECONDS, HOUR_SECONDS):
         raise ValueError(f"--since takes whole hours from 1h to {most}h, got {duration(since)}")
+
+
+def _check_rows(options: dict[str, Any]) -> None:
+    watch, top = options["watch"], options["top"]
+    if not options["names"] and (options["limit"] or options["sort"] or options["reverse"]):
+        raise ValueError("--limit, --sort and --reverse belong to --names: give both")
     if options["report"] and (options["user"] is None or watch is not None):
         raise ValueError("--report goes with --user, and not with --watch")
     if options["csv"] and (options["json"] or not options["report"]):
         raise ValueError("--csv goes with --report, and not with --json")
     if options["names"] and (top is not None or options["user"] is not None):
         raise ValueError("--names does not go with --top and --user")
-    if options["sizing"] and (options["names"] or top is not None or options["user"] is not None):
-        raise ValueError("--sizing does not go with --names, --top and --user")
     if top is not None and (top < 1 or options["user"] is not None):
         raise ValueError("--top takes a number of at least 1, and does not go with --user")
 

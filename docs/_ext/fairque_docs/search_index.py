@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 DOCS = HERE.parent.parent
 FILE = "search_index.js"
-USER_PAGES = ("*.md", "guides/*.md", "explanation/*.md", "reference/*.md", "examples/*/README.md")
+USER_PAGES = ("*.md", "guides/**/*.md", "explanation/*.md", "reference/*.md", "examples/*/README.md")
 NOT_FOR_USERS = ("changes", "development", "versions")
 WORDS_TABLE = ("reference/glossary", "other-words-for-the-same")
 """The page and the anchor of the table with the words that others use for each of ours."""
