@@ -30,7 +30,7 @@ local function bucket(microseconds) return math.floor(4 * math.log(math.max(1, m
 statistics.bucket = bucket
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
--- names the fields when it writes.
+-- names the fields when it writes. Returns the bucket.
 local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
 local function note_bucket(seen)
   if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
@@ -48,6 +48,7 @@ function statistics.observe(kind, microseconds, in_minute)
     seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE
   end
   seen.times = seen.times + 1
+  return seen.index
 end
 local function count_observed()
   for in_minute, seen in pairs(observed) do
