@@ -27,6 +27,7 @@ from django_fairque.monitoring.report import (
     top_lines,
     top_users,
     user_lines,
+    with_limits_of_users,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Command(QueueCommand):
             hours = 1 if options["since"] is None else round(options["since"] / HOUR_SECONDS)
             yield from NAME_LIST.lines(queue.task_names(hours), options)
             return
-        stats = queue.get_stats()
+        stats = with_limits_of_users(queue, queue.get_stats())
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
         shards = queue.get_shard_stats()

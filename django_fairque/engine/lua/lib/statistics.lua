@@ -63,6 +63,19 @@ local function count_observed()
   if next(observed) then observed = {} end
 end
 
+local function ready_tasks()
+  local sum = 0
+  for class = 0, 7 do sum = sum + counters.shard['depth:' .. class] end
+  return math.max(0, sum)
+end
+
+-- The sample of the backlog that maintenance takes once a minute; `touch_minute` was called.
+function statistics.sample(ready, oldest)
+  redis.call('HSET', minute_key, 'ready', ready, 'oldest', oldest)
+  redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000))
+  counters.set('sampled', math.floor(clock.now / 60e6))
+end
+
 function statistics.flush()
   count_observed()
   if next(tallies) then
@@ -72,6 +85,9 @@ function statistics.flush()
       is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end
     if is_first then redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000)) end
+    if tallies.pushed and counters.shard.sampled < math.floor(clock.now / 60e6) - 1 then -- no worker samples it
+      redis.call('HSET', minute_key, 'ready', numbers.exact(ready_tasks()))
+    end
     tallies = {}
   end
   local now, shard = clock.now, counters.shard
