@@ -9,13 +9,13 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import LineChart, draw_charts
-from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
+from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, lane_rows
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
 from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
-from django_fairque.engine.statistics.queue_stats import TREND_MINUTES, have_other_lanes
+from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.monitoring.formatting import duration, per_minute
@@ -23,12 +23,11 @@ from django_fairque.monitoring.report import refine_trend, trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.queue_stats import Activity, LaneStats, Percentiles, QueueStats, Span
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -114,15 +113,6 @@ class OverviewPage(AdminPage):
             (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
             (gettext("Workers"), stats.workers, self.link("workers")),
         ]
-
-
-def lane_rows(
-    lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
-) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
-    """Return the rows of ``lanes.html``; none if the queue has not had urgent or bulk tasks."""
-    if not have_other_lanes(lanes):
-        return []
-    return [(lane, figures, waits[lane] if waits[lane].count else None) for lane, figures in lanes.items()]
 
 
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
