@@ -27,7 +27,7 @@ TOTALS_KEY = "stats:attempts"
 
 @dataclass(frozen=True)
 class AttemptTotals:
-    """The attempts of one task name that ended since the queue's first task, and how many of them failed.
+    """The attempts of one task name since the queue's first task: ``attempts`` ended, ``failed`` of them failed.
 
     A name without attempts for more than a day can be dropped for a new one. If it comes back, it begins at 0.
     """
