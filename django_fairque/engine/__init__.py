@@ -72,9 +72,6 @@ Fetch and settle
     Records the progress of a leased task. Repeat: harmless. Cost: 4. Errors: `StaleLeaseError`.
 ``logs.record``
     Records the log lines of an attempt, in place of those recorded before. Repeat: harmless. Cost: 6. Errors: `StaleLeaseError`.
-``record_task_names``
-    Adds attempts that ended to the figures of task names, which are kept for 26 hours, for 100 names an hour. Repeat: the
-    attempts are counted again. Cost: 8, and 2 a name and 1 a figure.
 
 Maintenance
 -----------

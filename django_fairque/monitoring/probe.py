@@ -54,7 +54,15 @@ class ProbeResult(Generic[T]):
     readings: dict[str, T] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
     is_slow: bool = False
-    """Whether the read did not end in time while the server works: the last read that ended got figures."""
+    """Whether the read did not end in time although the server has answered since it began."""
+
+
+@dataclass
+class _CurrentRead(Generic[T]):
+    config: FairQueueConfig
+    future: Future[ProbeResult[T]] = field(default_factory=Future)
+    has_answer: bool = False
+    """Whether the server has answered."""
 
 
 class _ProbeState(Generic[T]):
@@ -62,7 +70,7 @@ class _ProbeState(Generic[T]):
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.under_way: tuple[FairQueueConfig, Future[ProbeResult[T]]] | None = None
+        self.under_way: _CurrentRead[T] | None = None
         self.kept: tuple[FairQueueConfig, float, ProbeResult[T]] | None = None
         self.logged: dict[str, str] = {}
 
@@ -105,25 +113,25 @@ class Probe(Generic[T]):
             return result
         if (kept := self._states.get().kept) and kept[0] is config and time.monotonic() - kept[1] < self.keep_seconds:
             return kept[2]
+        current = self._current_read(config)
         try:
-            return self._current_read(config).result(within)
+            return current.future.result(within)
         except FutureTimeoutError:
-            is_slow = kept is not None and kept[0] is config and bool(kept[2].readings)
-            result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT), is_slow=is_slow)
+            result = ProbeResult(troubles=dict.fromkeys(config.queues, TIMED_OUT), is_slow=current.has_answer)
             self._log_changes(result.troubles, f"no answer within {within:g} s")
             return result
 
-    def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[T]]:
+    def _current_read(self, config: FairQueueConfig) -> _CurrentRead[T]:
         state = self._states.get()
         with state.lock:
-            if state.under_way is None or state.under_way[0] is not config:
-                future: Future[ProbeResult[T]] = Future()
-                arguments = (state, config, future)
-                threading.Thread(target=self._run, args=arguments, name="fairque-probe", daemon=True).start()
-                state.under_way = config, future  # only after the start: without a thread the future would never end
-            return state.under_way[1]
+            if state.under_way is None or state.under_way.config is not config:
+                current = _CurrentRead[T](config)
+                threading.Thread(target=self._run, args=(state, current), name="fairque-probe", daemon=True).start()
+                state.under_way = current  # only after the start: without a thread the future would never end
+            return state.under_way
 
-    def _run(self, state: _ProbeState[T], config: FairQueueConfig, future: Future[ProbeResult[T]]) -> None:
+    def _run(self, state: _ProbeState[T], current: _CurrentRead[T]) -> None:
+        config = current.config
         result: ProbeResult[T] = ProbeResult()
         error: Exception | None = None
         try:
@@ -131,6 +139,9 @@ class Probe(Generic[T]):
             client = client_with_timeout(config, ANSWER_TIMEOUT_SECONDS) if shared is None else shared()
             try:
                 queues = [queue_without_retries(config, client, name) for name in config.queues]
+                if shared is None:
+                    queues[0].is_paused()  # a short read
+                    current.has_answer = True
                 for queue, reading in zip(queues, self._read(queues), strict=True):
                     result.readings[queue.name] = reading
             finally:
@@ -146,9 +157,9 @@ class Probe(Generic[T]):
         self._log_changes(result.troubles, error)
         state.kept = config, time.monotonic(), result
         with state.lock:
-            if state.under_way is not None and state.under_way[1] is future:
+            if state.under_way is current:
                 state.under_way = None  # later requests need new figures
-        future.set_result(result)
+        current.future.set_result(result)
 
     def _log_changes(self, troubles: dict[str, str], why: object) -> None:
         """Log each change once: probes come every few seconds."""

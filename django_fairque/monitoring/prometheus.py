@@ -3,9 +3,9 @@
 Each scrape reads them from the server. Nothing is kept in the process, so that it does not matter which of many answers.
 
 Nothing here is labeled by user or worker: every value of a label is a series that is kept for as long as the metrics are, and
-those grow with the use of the queue. Names of tasks are a label of a few metrics, with at most `MAX_NAMES_EXPORTED` values at a
-time. The values of all other labels are known beforehand, and each is exported even while it is 0, so that the first event is an
-increase like any other.
+those grow with the use of the queue. Names of tasks are a label of a few metrics, with at most 100 values (of each shard). The
+values of all other labels are known beforehand, and each is exported even while it is 0, so that the first event is an increase
+like any other.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
     from django_fairque.engine.statistics.queue_stats import Distribution, LaneStats, QueueStats
-    from django_fairque.engine.statistics.task_names import NameFigures
+    from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures
     from django_fairque.engine.users.fairness import Fairness
 
 PREFIX = "fairque_"
 USERS_EXAMINED_PER_SCRAPE = 200
 """Maximum number of users whose tasks are compared: about a thousand commands, and 3 ms of the server's time."""
-MAX_NAMES_EXPORTED = 20
-"""Task names with a separate series: the names with most attempts in the last hour."""
 OTHER_NAMES = "other"
 """The label of all other names together."""
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -57,13 +55,15 @@ class Figures:
     fairness: Fairness
     shards: int = 1
     names: list[NameFigures] = field(default_factory=list)
-    """Figures by task name in the last hour; most attempts first."""
+    """Figures by task name in the last hour."""
+    attempts: dict[str, AttemptTotals] = field(default_factory=dict)
+    """Attempts since the first task by task name."""
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
         fairness = queue.fairness(USERS_EXAMINED_PER_SCRAPE)
-        names = queue.task_names()
-        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards, names)
+        names, attempts = queue.task_names(), queue.attempt_totals()
+        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards, names, attempts)
 
 
 probe = Probe(Figures.read)
@@ -105,17 +105,33 @@ def _by_task_name(
     text: str,
     together: Callable[[float, float], float] = operator.add,
 ) -> Family:
-    """Define a metric by task name. ``together`` returns the value of two names that share one series."""
+    """Define a gauge by task name. ``together`` returns the value of two names that share one series."""
 
     def values(figures: Figures) -> Mapping[str, float]:
-        found = {OTHER_NAMES: 0.0}
-        exported = [row for row in figures.names if row.name][:MAX_NAMES_EXPORTED]
+        labels = _label_by_name(figures)
+        found = dict.fromkeys(labels.values(), 0.0)
         for row in figures.names:
-            label = short_name(row.name) if row in exported else OTHER_NAMES
-            found[label] = together(found.get(label, 0.0), value(row))
+            label = labels.get(row.name, OTHER_NAMES)
+            found[label] = together(found[label], value(row))
         return found
 
     return Family(GaugeMetricFamily, name, text, values, "task")
+
+
+def _attempts_by_task_name(name: str, value: Callable[[AttemptTotals], float], text: str) -> Family:
+    def values(figures: Figures) -> Mapping[str, float]:
+        labels = _label_by_name(figures)
+        found = dict.fromkeys(labels.values(), 0.0)
+        for task_name, totals in figures.attempts.items():
+            found[labels[task_name]] += value(totals)
+        return found
+
+    return Family(CounterMetricFamily, name, text, values, "task")
+
+
+def _label_by_name(figures: Figures) -> Mapping[str, str]:
+    """Return the label of each name with counters. They stay the same while the server has the counters."""
+    return {"": OTHER_NAMES, **{name: short_name(name) for name in figures.attempts if name}}
 
 
 def _family(name: str, label: str, values: Callable[[QueueStats], Mapping[str, int]], text: str) -> Family:
@@ -211,12 +227,13 @@ FAMILIES = (
         *("resolving_tasks", lambda stats: stats.dependencies.resolving),
         "Ended tasks whose dependents must be notified.",
     ),
-    _by_task_name("task_attempts", lambda row: row.attempts, "Attempts that ended in the last hour, by task name."),
-    _by_task_name("task_failures", lambda row: row.failed, "Attempts that failed in the last hour, by task name."),
+    _attempts_by_task_name(
+        "task_attempts", lambda totals: totals.attempts, "Attempts that ended, whatever followed, by task name."
+    ),
+    _attempts_by_task_name("task_failures", lambda totals: totals.failed, "Attempts that failed, by task name."),
     _by_task_name("task_retrying", lambda row: row.retrying, "Tasks that wait for a retry, by task name."),
     _by_task_name(
-        *("task_run_p95_seconds", lambda row: row.run.p95, "95 % of the attempts of the last hour ran no longer."),
-        together=max,
+        *("task_run_p95_seconds", lambda row: row.run.p95, "95 % of the last hour's attempts ran no longer.", max)
     ),
     Family(GaugeMetricFamily, "queue_health", "1 for the status that fairque_health reports.", _statuses, "status"),
     Family(

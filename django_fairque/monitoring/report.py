@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.backlog import Trend
     from django_fairque.engine.statistics.queue_stats import Percentiles, QueueStats, ShardStats
+    from django_fairque.engine.users.fairness import UserFairness
     from django_fairque.engine.users.history import UserHistory
     from django_fairque.engine.users.users import UserStats
 
@@ -54,6 +55,8 @@ def reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] =
     return ", ".join(f"{word(lane)} {number(count)}" for lane, count in slots.items())
 
 
+USERS_EXAMINED = 200
+"""Users whose limits the estimate knows: those with old tasks, with many tasks, and whose turn is next."""
 RATE_MINUTES = 5
 """Whole minutes over which rates are calculated."""
 
@@ -151,14 +154,43 @@ def pause_suffix(pause: Pause | None) -> str:
     return until + (f" ({pause.note})" if pause.note else "")
 
 
+def refine_trend(stats: QueueStats, examined: Sequence[UserFairness]) -> tuple[Trend | None, int]:
+    """Return the trend without the tasks of paused users, which are counted too, and with the limits of single users: the
+    backlog is not done before the last task of a user that may run only a few at once."""
+    trend, ready = stats.trend, sum(stats.depth.values())
+    is_paused = {user.user_id: user.held_by in ("user_paused", "organization_paused") for user in examined}
+    paused = sum(user.ready for user in examined if is_paused[user.user_id])
+    if trend is None or trend.seconds_left is None:
+        return trend, paused
+    left = trend.seconds_left * max(0, ready - paused) / max(1, ready)
+    limited = [user for user in examined if user.least_seconds > left and not is_paused[user.user_id]]
+    slowest = max(limited, key=lambda user: user.least_seconds, default=None)
+    if slowest is None:
+        return replace(trend, seconds_left=left), paused
+    return replace(trend, seconds_left=slowest.least_seconds, limited_user=slowest.user_id), paused
+
+
+def with_limits_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
+    """Return the figures with the trend of `refine_trend`."""
+    if stats.trend is None or stats.trend.seconds_left is None:
+        return stats
+    return replace(stats, trend=refine_trend(stats, queue.fairness(USERS_EXAMINED).examined)[0])
+
+
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:
     """``done in about 4 min at 33 tasks/s`` or ``growing by 9 tasks/s``; empty if unknown. In English, unless ``gettext``
-    translates. The rate is that by which the backlog shrinks: the time follows from it."""
+    translates. The rate is that by which the backlog shrinks: the time follows from it, unless a user's limits decide it."""
     if trend is None:
         return ""
     if trend.seconds_left is None:
         return gettext("growing by %(rate)s") % {"rate": _tasks(trend.growth, gettext)}
-    facts = {"time": approximate(trend.seconds_left), "rate": _tasks(-trend.growth, gettext)}
+    facts = {
+        "time": approximate(trend.seconds_left),
+        "rate": _tasks(-trend.growth, gettext),
+        "user": trend.limited_user,
+    }
+    if trend.limited_user is not None:
+        return gettext("done in about %(time)s because of the limits of user %(user)s") % facts
     return gettext("done in about %(time)s at %(rate)s") % facts
 
 

@@ -56,8 +56,10 @@ def test_other_pages_can_be_read(admin_client: Client, tasks: dict[str, Lane], p
     assert words(admin_client, page)
 
 
-def test_the_overview_and_the_live_page_count_by_lane(admin_client: Client, tasks: dict[str, Lane]) -> None:
-    for page in ("overview", "live"):
+def test_the_overview_the_live_page_and_the_list_of_users_count_by_lane(
+    admin_client: Client, tasks: dict[str, Lane]
+) -> None:
+    for page in ("overview", "live", "users"):
         table = words(admin_client, page).partition("Lane Queued Running Started, ever Wait p50 p95 p99 ")[2]
         assert table.startswith("urgent 2 1 3 about 950 ms about 950 ms about 950 ms normal 0 0 0 – – – bulk 2 1 3 "), (
             page

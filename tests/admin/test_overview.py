@@ -13,10 +13,11 @@ import pytest
 from django_fairque.admin.pages import overview
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-from django_fairque.monitoring.report import queue_lines
+from django_fairque.monitoring.report import queue_lines, with_limits_of_users
 from tests.admin.page_reader import led_to, page_url, read, words_of
 from tests.counting import counted
 from tests.fixture_types import Client, FairQueue, Redis
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -185,7 +186,7 @@ def test_during_an_outage_the_backlog_and_the_oldest_wait_are_shown(admin_client
     text = words_of(shown(admin_client))
     assert "Queued: at most 12, 12 at last" in text
     assert "Oldest wait: at most 1 h 1 min, 1 h 1 min at last" in text
-    assert text.count("Gaps: no data was recorded.") == 2
+    assert text.count("Gaps: no data was recorded.") == 0
 
 
 @pytest.mark.parametrize(("hours", "age"), [("1", 600), ("6", 7200), ("24", 40_000), ("168", 260_000)])
@@ -291,3 +292,32 @@ def test_the_estimate_leaves_out_tasks_that_are_paused(admin_client: Client, que
     assert "held 300" not in text.partition("Users with most tasks ready")[2].partition("Users who have")[0]
     queue.pause()
     assert "done in about" not in words_of(shown(admin_client))
+
+
+def test_charts_are_drawn_without_a_worker(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() // 60 * 60
+    for ago, count in ((3000, 30), (2990, 10), (1200, 5)):
+        queue.push_batch([Task.create("a", 3, n) for n in range(count)], now=now - ago)
+    (data,) = re.findall(r'data-charts="([^"]*)"', shown(admin_client))
+    backlog, waits = (chart["lines"][0]["values"] for chart in json.loads(unescape(data))["charts"][:2])
+    assert {value for value in backlog[:8] if value is not None} == set(), "nothing is known before the first task"
+    known = [value for value in backlog if value is not None]
+    assert len(known) >= 50
+    assert sorted(set(known)) == [40, 45]
+    known = [value for value in waits if value is not None]
+    assert known == sorted(known)
+    assert 2900 < known[-1] < 3100
+
+
+def test_the_estimate_knows_the_limits_of_single_users(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() // 60 * 60
+    queue.user("slow").set_max_running(1, now=now - 300)
+    queue.push_batch([Task.create("slow", 3, n) for n in range(1000)], now=now - 300)
+    queue.push_batch([Task.create("a", 3, n) for n in range(900)], now=now - 300)
+    queue.finish(pop(queue, "w", ["slow"], now=now - 299), took=6, now=now - 290)
+    queue.sweep(now=now - 300)
+    for lease in queue.pop_batch(600, "w", ["a"], lease=900, now=now - 120):
+        queue.finish(lease, took=6, now=now - 119)
+    words = "done in about 1 h 30 min because of the limits of user slow"
+    assert f"Backlog {words}" in words_of(shown(admin_client))
+    assert f"backlog  {words}" in "\n".join(queue_lines(with_limits_of_users(queue, queue.get_stats())))

@@ -89,7 +89,7 @@ def test_the_page_of_a_waiting_task_offers_an_action_that_lets_it_start(
     ("options", "arrange", "words", "actions"),
     [
         ({"expires_at": 2e9}, lambda queue: queue.sweep(now=2.1e9), "It expired before it was started", ["retry"]),
-        ({"timeout": 90}, pop, r"It has run for [^;]+; its limit is 1 min 30 s\.", ["cancel"]),
+        ({"timeout": 90}, pop, r"A worker has had it for [^;]+; its time limit is 1 min 30 s\.", ["cancel"]),
         (
             {},
             lambda queue: queue.cancel("t", reason="<i>not needed</i>"),

@@ -409,7 +409,7 @@ def test_a_task_is_shown_while_it_runs_and_afterwards(admin_client: Client, queu
     queue.finish(lease, {"token": "s3cr3t", "rows": 5})
     ended = read(admin_client, page("t"))
     assert "Why is it waiting?" not in ended
-    assert re.search(r"<li>It ran for [^,]+, after it had waited for ", ended)
+    assert re.search(r"<li>It waited for [^,]+, then a worker had it for ", ended)
     assert "&quot;rows&quot;: 5" in ended
     assert "s3cr3t" not in running + ended
 

@@ -20,11 +20,11 @@ from django.urls import reverse
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
-from django_fairque.engine.statistics.task_names import AttemptCounts
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
 from tests.lab.benchmarks.admin import site_configuration
 from tests.lab.benchmarks.filling import LEASE, Scale, beat, fill, work
+from tests.leases import run_attempts
 from tests.servers import Server
 
 if TYPE_CHECKING:
@@ -82,12 +82,8 @@ def _fill(queue: FairQueue) -> None:
             hung = WorkerOptions(HUNG, queues=("default",), concurrency=4)
             queue.heartbeat(HUNG, worker_info(hung, done=7, running=4, status="working"), ttl=LEASE, now=now)
     queue.pop_batch(4 * WORKERS, "worker-0", lease=LEASE)
-    counts = {
-        "shop.charge": AttemptCounts(900, 610),
-        "shop.send": AttemptCounts(40_000, 12),
-        "shop.bulk": AttemptCounts(9000),
-    }
-    queue.record_task_names(counts)
+    for name, attempts, failed in (("shop.charge", 900, 610), ("shop.send", 1000, 12)):
+        run_attempts(queue, name, attempts, failed)
 
 
 @pytest.fixture

@@ -63,6 +63,15 @@ def test_the_dashboard_names_only_exported_metrics(labels: dict[str, set[str]], 
     assert list(wrong_names(expression, labels)) == []
 
 
+def test_the_dashboard_and_the_rules_have_figures_of_lanes_users_and_task_names() -> None:
+    for name in ("fairness_index", "active_users", "noisy_users", "quiet_users_oldest_wait_seconds"):
+        assert f"fairque_{name}" in str(EXPRESSIONS)
+    for name in ("lane_wait_seconds", "lane_tasks_started_total", "task_attempts_total", "task_failures_total"):
+        assert f"fairque_{name}" in str(EXPRESSIONS)
+    for name in ("fairness_index", "quiet_users_oldest_wait_seconds", "lane_wait_seconds", "task_failures_total"):
+        assert f"fairque_{name}" in PAGE.partition('id="alerts"')[2]
+
+
 @pytest.mark.parametrize(
     ("expression", "wrong"),
     [
@@ -108,7 +117,7 @@ def test_the_probes_and_alert_rules_of_the_page_name_only_exported_metrics(label
     assert probes["readinessProbe"]["httpGet"]["path"] == reverse("fairque:ready")
     assert scrape["scrape_configs"][0]["metrics_path"] == reverse("fairque:metrics")
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    assert len(expressions) == 7
+    assert len(expressions) == 12
     assert [wrong for expression in expressions for wrong in wrong_names(expression, labels)] == []
 
 

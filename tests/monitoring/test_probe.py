@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from django_fairque.conf import FairQueueConfig, get_queue
 from django_fairque.monitoring import probe as module
-from django_fairque.monitoring.probe import Probe, ProbeResult
+from django_fairque.monitoring.probe import Probe, _CurrentRead
 from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 
 QUEUES = {"default", "mail"}
@@ -46,10 +46,10 @@ def test_concurrent_readers_share_one_reading() -> None:
         return len(looks)
 
     class Counting(Probe[int]):
-        def _current_read(self, config: FairQueueConfig) -> Future[ProbeResult[int]]:
-            future = super()._current_read(config)
+        def _current_read(self, config: FairQueueConfig) -> _CurrentRead[int]:
+            current = super()._current_read(config)
             arrivals.release()
-            return future
+            return current
 
     probe = Counting(read)
     with ThreadPoolExecutor(8) as pool:

@@ -15,10 +15,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.inspection.worker_activity import short_name
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.queue_stats import Distribution
-from django_fairque.engine.statistics.task_names import AttemptCounts
+from django_fairque.engine.statistics.task_names import MAX_TASK_NAMES
 from django_fairque.engine.users.fairness import SAMPLED_TASKS
 from django_fairque.monitoring import prometheus
 from django_fairque.monitoring.probe import Probe
@@ -32,11 +33,11 @@ from django_fairque.monitoring.prometheus import (
 )
 from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
 from tests.lane_tasks import push_in_all_states
-from tests.leases import pop
+from tests.leases import pop, run_attempts
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 KNOWN_LABELS = {"queue", "shard", "state", "priority", "type", "status", "kind", "le", "task", "lane"}
-"""None of them grows with the use of a queue; ``task`` has at most 21 values at a time.
+"""None of them grows with the use of a queue; ``task`` has at most 101 values.
 
 The parsers name counters without ``_total``."""
 
@@ -132,20 +133,26 @@ def test_series_do_not_come_and_go_with_use(queue: FairQueue) -> None:
     assert series() == empty
 
 
-def test_names_of_tasks_are_a_label_with_few_values(queue: FairQueue) -> None:
-    for number in range(30):
-        counts = AttemptCounts()
-        for _ in range(100 - number):
-            counts.add(1 + number, has_failed=False)
-        counts.add(1, has_failed=True)
-        queue.record_task_names({f'shop."mail{number:02}\n' + "é" * 200: counts})
+def test_attempts_by_task_name_are_counters(queue: FairQueue) -> None:
+    names = [f'shop."mail{number:03}\n' + "é" * 150 for number in range(MAX_TASK_NAMES + 2)]
+    run_attempts(queue, names[0], 1, now=time.time() - 3 * 86_400)
+    for number, name in enumerate(names):
+        run_attempts(queue, name, 3, failed=1, took=1 + number)
     found = values()
-    attempts = {label: value for (name, *labels), value in found.items() if name == "task_attempts" for label in labels}
-    assert len(attempts) == 21
-    assert attempts["other"] == sum(101 - number for number in range(20, 30))
-    assert found["task_failures", "other"] == 10
-    assert found["task_run_p95_seconds", "other"] == pytest.approx(30, rel=0.2)
+    attempts = {
+        label: value for (name, *labels), value in found.items() if name == "task_attempts_total" for label in labels
+    }
+    assert len(attempts) == MAX_TASK_NAMES + 1
+    assert (attempts[short_name(names[0])], attempts["other"]) == (4, 6)
+    assert (found["task_failures_total", short_name(names[0])], found["task_failures_total", "other"]) == (1, 2)
+    assert found["task_run_p95_seconds", "other"] == pytest.approx(102, rel=0.2)
+    assert found["task_retrying", "other"] == 0
     assert max(map(len, attempts)) == 100
+    before = {key: value for key, value in found.items() if key[0].startswith(("task_attempts", "task_failures"))}
+    for name in names[-5:]:
+        run_attempts(queue, name, 50)
+    after = values()
+    assert all(after[key] >= value for key, value in before.items()), "counters never fall while the server has them"
 
 
 def test_counters_are_those_of_the_queue(queue: FairQueue) -> None:
@@ -254,7 +261,7 @@ def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redi
     queue.settle([Outcome.finish(lease, took=0.001 * i) for i, lease in enumerate(leases)], worker="w")
     queue.push(task())
     many = cost()
-    assert before <= 2 * 43 + 2 * 9
+    assert before <= 2 * 44 + 2 * 9 + 2
     assert many <= before + 9 * USERS_EXAMINED_PER_SCRAPE + 4 * SAMPLED_TASKS
     queue.push_batch([task(f"v{i}", i % 6 + 1) for i in range(2000)])
     assert abs(cost() - many) <= USERS_EXAMINED_PER_SCRAPE, "the users that are drawn by chance differ"
@@ -282,6 +289,7 @@ def test_a_scrape_distinguishes_a_slow_server_from_one_that_is_gone(
 
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
     monkeypatch.setattr(prometheus, "probe", Probe(read))
+    assert scrape() == [1, 1, 0], "also the first one of a process"
     is_fast.set()
     assert scrape() == [1, 0, 1]
     is_fast.clear()

@@ -26,6 +26,7 @@ from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.status_line import read_status
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.lanes import LANES, Lane
+from django_fairque.engine.statistics.queue_stats import have_other_lanes
 from django_fairque.models import OutboxEntry, Queue
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.translations import word
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from django_fairque.admin.status_line import StatusLine
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.statistics.queue_stats import LaneStats, Percentiles
 
 
 T = TypeVar("T")
@@ -428,3 +430,12 @@ def at_most(count: int) -> str:
     """Return a note for this number of tasks; empty if one request can cancel all of them."""
     text = _("At most %(most)s tasks are canceled at once; then you confirm to go on.")
     return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""
+
+
+def lane_rows(
+    lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
+) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
+    """Return the rows of ``lanes.html``; none if the queue has not had urgent or bulk tasks."""
+    if not have_other_lanes(lanes):
+        return []
+    return [(lane, figures, waits[lane] if waits[lane].count else None) for lane, figures in lanes.items()]

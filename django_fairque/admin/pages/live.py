@@ -13,8 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.charts import draw_strip, printable
-from django_fairque.admin.pages.base import AdminPage
-from django_fairque.admin.pages.overview import lane_rows
+from django_fairque.admin.pages.base import AdminPage, lane_rows
 from django_fairque.admin.pages.users import wait_text
 from django_fairque.engine.inspection.worker_activity import ACTIVITY_SECONDS, ActivityReport, decode_activity
 from django_fairque.engine.model.ids import MAX_ID_BYTES

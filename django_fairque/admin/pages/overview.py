@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import LineChart, draw_charts
-from django_fairque.admin.pages.base import Action, AdminPage, NotHereError
+from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, lane_rows
 from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
 from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
-from django_fairque.engine.statistics.queue_stats import TREND_MINUTES, have_other_lanes
+from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.monitoring.formatting import duration, per_minute
-from django_fairque.monitoring.report import trend_words
+from django_fairque.monitoring.report import refine_trend, trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
-    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
-    from django_fairque.engine.statistics.queue_stats import Activity, LaneStats, Percentiles, QueueStats
-    from django_fairque.engine.users.fairness import UserFairness
+    from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -66,6 +64,7 @@ class OverviewPage(AdminPage):
         # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
         # the two.
         oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
+        trend, paused = refine_trend(stats, fairness.examined)
         charts = _charts(activity, sum(stats.depth.values()), oldest)
         return {
             "stats": stats,
@@ -75,7 +74,8 @@ class OverviewPage(AdminPage):
             "choices": self.build_hour_links(MINUTES_PER_POINT),
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
-            **_estimate(stats, fairness.examined),
+            "trend": trend_words(trend, gettext),
+            "paused_tasks": paused,
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
                 (name, stats.depth.get(name, 0), activity.wait_by_priority.get(name))
@@ -115,37 +115,27 @@ class OverviewPage(AdminPage):
         ]
 
 
-def _estimate(stats: QueueStats, examined: Sequence[UserFairness]) -> dict[str, Any]:
-    """Return the trend in words, and the number of tasks of paused users, which it leaves out."""
-    paused = sum(user.ready for user in examined if user.held_by in ("user_paused", "organization_paused"))
-    trend, ready = stats.trend, sum(stats.depth.values())
-    if trend is not None and trend.seconds_left is not None:
-        trend = replace(trend, seconds_left=trend.seconds_left * max(0, ready - paused) / max(1, ready))
-    return {"trend": trend_words(trend, gettext), "paused_tasks": paused}
-
-
-def lane_rows(
-    lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
-) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
-    """Return the rows of ``lanes.html``; none if the queue has not had urgent or bulk tasks."""
-    if not have_other_lanes(lanes):
-        return []
-    return [(lane, figures, waits[lane] if waits[lane].count else None) for lane, figures in lanes.items()]
-
-
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
     """Return the charts of a queue. The backlog ends with ``ready`` tasks, the oldest wait with ``oldest`` seconds.
 
-    A gap in the backlog or the oldest wait means that no worker recorded it, or the server did not answer; a gap in
-    percentiles, that no attempt ended. Failures have their own axis, because they are few next to all tasks.
+    Workers record the oldest wait. While none runs and nothing starts, it follows from the task that waits longest now. A gap
+    in percentiles means that no attempt ended. Failures have their own axis, because they are few next to all tasks.
     """
     spans, gap_text = activity.spans, gettext("Gaps: no data was recorded.")
 
     def rates(name: str) -> list[float]:
         return [getattr(span, name) * 60 / max(RATE_MIN_SECONDS, span.seconds) for span in spans]
 
+    since = spans[-1].begin + spans[-1].seconds - oldest
+
+    def oldest_wait(span: Span) -> float | None:
+        end = span.begin + span.seconds
+        if span.oldest_wait is None and oldest and end > since and not span.wait.count:
+            return end - since
+        return span.oldest_wait
+
     waits = {
-        gettext("Oldest wait"): [*(span.oldest_wait for span in spans[:-1]), oldest],
+        gettext("Oldest wait"): [*map(oldest_wait, spans[:-1]), oldest],
         gettext("Half waited no longer (p50)"): [span.wait.p50 or None for span in spans],
         gettext("95 % waited no longer (p95)"): [span.wait.p95 or None for span in spans],
     }
@@ -157,7 +147,8 @@ def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
             gettext("Half ran no longer (p50)"): [span.run.p50 or None for span in spans],
             gettext("19 of 20 ran no longer (p95)"): [span.run.p95 or None for span in spans],
         }
-    backlog = [*(span.ready for span in spans[:-1]), ready]
+    has_changed = any(span.pushed or span.finished or span.failed or span.ready is not None for span in spans)
+    backlog = [*(span.ready for span in spans[:-1]), ready] if has_changed else [ready] * len(spans)
     tasks = {gettext("Pushed"): rates("pushed"), gettext("Finished"): rates("finished")}
     failures = {gettext("Failed attempts"): rates("failed"), gettext("New dead letters"): rates("dead")}
     return [

@@ -66,8 +66,8 @@ class RunPage(AdminPage):
             "graph": graph,
             "chart": chart,
             "rows": [(row, self.link("task", quote(row.node.task_id))) for row in chart.rows],
-            "critical": [(node, self.link("task", quote(node.task_id)), run_time(node)) for node in critical],
-            "critical_ran": sum(run_time(node) or 0.0 for node in critical),
+            "critical": [(node, self.link("task", quote(node.task_id)), worker_time(node)) for node in critical],
+            "critical_ran": sum(worker_time(node) or 0.0 for node in critical),
             "graph_url": self.url("dependencies", run=self.key),
         }
 
@@ -84,8 +84,8 @@ def run_state(run: RunProgress) -> str:
     return TaskState.CANCELED.value if states.get(TaskState.CANCELED) else TaskState.FINISHED.value
 
 
-def run_time(node: Node) -> float | None:
-    """Seconds that the last attempt of an ended task ran; None if it has not ended, or was never started."""
+def worker_time(node: Node) -> float | None:
+    """Seconds for which a worker had the last attempt of an ended task; None if it has not ended, or was never started."""
     if node.started_at is None or node.ended_at is None:
         return None
     return max(0.0, node.ended_at - node.started_at)

@@ -124,14 +124,14 @@ class TaskPage(PayloadEditor):
         """List the sentences at the top of the page: why the task waits, or how it ended. Each has the actions that end a
         wait."""
         if task.state is TaskState.FINISHED:
-            return [{"text": text} for text in run_times(task)]
+            return [{"text": text} for text in past_times(task)]
         if task.state is TaskState.CANCELED:
             return [{"text": cancel_reason(attempts)}]
         lines = [self._line(task, reason) for reason in reasons(self.queue, task.task_id)]
         if task.state is TaskState.STARTED and task.started_at is not None:
-            text, limit = _("It has run for %(time)s."), time_limit(self.queue, task)
+            text, limit = _("A worker has had it for %(time)s."), time_limit(self.queue, task)
             if limit is not None:
-                text = _("It has run for %(time)s; its limit is %(limit)s.")
+                text = _("A worker has had it for %(time)s; its time limit is %(limit)s.")
             passed = duration(max(0.0, time.time() - task.started_at))
             lines.insert(0, {"text": text % {"time": passed, "limit": duration(limit or 0.0)}})
         return lines
@@ -254,15 +254,18 @@ def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
     return queue.push(copy).task_id
 
 
-def run_times(task: Task) -> list[str]:
-    """Return a sentence about the wait and the run time of a finished task; none if its times are unknown."""
+def past_times(task: Task) -> list[str]:
+    """Return a sentence about how long a finished task waited, and how long a worker had it; none if its times are unknown.
+
+    A worker has a task from when it is handed out until the server has its outcome. The run time of its code is shorter.
+    """
     if task.started_at is None or task.ended_at is None:
         return []
-    facts = {"ran": duration(max(0.0, task.ended_at - task.started_at))}
+    facts = {"time": duration(max(0.0, task.ended_at - task.started_at))}
     if task.ready_at is None:
-        return [_("It ran for %(ran)s.") % facts]
+        return [_("A worker had it for %(time)s.") % facts]
     facts["waited"] = duration(max(0.0, task.started_at - task.ready_at))
-    return [_("It ran for %(ran)s, after it had waited for %(waited)s.") % facts]
+    return [_("It waited for %(waited)s, then a worker had it for %(time)s.") % facts]
 
 
 def cancel_reason(attempts: Sequence[Attempt]) -> str:
@@ -295,7 +298,7 @@ class AttemptBar:
     scheduled: float
     waited: float
     ran: float | None
-    """Seconds for which the attempt ran; None if it has not started."""
+    """Seconds for which a worker had the attempt; None if it has not started."""
 
     @property
     def total(self) -> float:

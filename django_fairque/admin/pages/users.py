@@ -27,6 +27,7 @@ from django_fairque.admin.pages.base import (
     NotHereError,
     Question,
     at_most,
+    lane_rows,
     run_form_check,
 )
 from django_fairque.conf import get_config
@@ -621,6 +622,9 @@ class UsersPage(AdminPage):
             "table": [(row, self.url(self.name, user=row.user_id)) for row in table],
             "summary": summary(fairness, stats.workers),
             **_queue_waits(stats),
+            "lanes": lane_rows(stats.lanes, {lane: figures.wait for lane, figures in stats.lanes.items()})
+            if is_first
+            else [],
             "remarks": remarks(table),
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,

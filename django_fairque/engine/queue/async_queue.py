@@ -41,7 +41,7 @@ from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import incidents as sync_incidents
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.task_names import AttemptCounts, NameFigures, record_task_names, task_names
+from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures, attempt_totals, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
 from django_fairque.engine.users import organizations, users
@@ -674,9 +674,9 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Return the figures of the last ``hours`` (1 to 24; 1 by default) by task name, most attempts first."""
         return await self._read_all_shards(lambda shards: task_names(shards, hours))
 
-    async def record_task_names(self, counts: Mapping[str, AttemptCounts], *, now: float | None = None) -> None:
-        """Add attempts that ended to the figures by task name: ``counts`` of 1 to 200 names. Workers call this."""
-        await self._run(record_task_names(self._shards, counts, now))
+    async def attempt_totals(self) -> dict[str, AttemptTotals]:
+        """Return the attempts since the queue's first task by task name: at most 100 names, and "" for all others."""
+        return await self._read_all_shards(attempt_totals)
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default.

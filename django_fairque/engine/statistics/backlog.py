@@ -81,12 +81,24 @@ def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> li
     return found
 
 
+def fill_quiet_minutes(records: Sequence[Mapping[bytes, bytes]]) -> list[Mapping[bytes, bytes]]:
+    """Return a shard's records of consecutive minutes with the backlog also in the minutes in which nothing happened: it
+    is that of the minute before."""
+    ready, filled = None, list[Mapping[bytes, bytes]]()
+    for record in records:
+        filled.append({b"ready": ready} if ready is not None and not record else record)
+        ready = record.get(b"ready") if record else ready
+    return filled
+
+
 def merge(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
     """``ready`` and ``oldest_wait`` in the records of some minutes: the most of all samples, None without any."""
     some = [record for record in records if b"ready" in record]
     return {
         "ready": max((int(record[b"ready"]) for record in some), default=None),
-        "oldest_wait": max((int(record.get(b"oldest", 0)) / 1_000_000 for record in some), default=None),
+        "oldest_wait": max(
+            (int(record[b"oldest"]) / 1_000_000 for record in some if b"oldest" in record), default=None
+        ),
     }
 
 
@@ -96,12 +108,13 @@ class Trend:
 
     ``seconds_left`` is the time until no task is ready, None if the backlog does not shrink. ``per_second`` is the
     number of tasks that finish in a second, ``growth`` the number of tasks by which the backlog grows in a second
-    (negative if it shrinks).
+    (negative if it shrinks). ``limited_user`` is the user whose own limits make the time longer than the growth would.
     """
 
     seconds_left: float | None
     per_second: float
     growth: float
+    limited_user: str | None = None
 
 
 TREND_MIN_SECONDS = 60

@@ -23,7 +23,7 @@ from django_fairque.engine.model.records import FailureType, TaskState
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.statistics import longest_waits
-from django_fairque.engine.statistics.backlog import Trend, backlog_trend, hours, merge
+from django_fairque.engine.statistics.backlog import Trend, backlog_trend, fill_quiet_minutes, hours, merge
 from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
 from django_fairque.engine.statistics.health import attendance, attendance_reads
 from django_fairque.engine.transport import cluster as clusters
@@ -175,10 +175,10 @@ class Span:
     wait: Percentiles
     run: Percentiles
     ready: int | None = None
-    """The most ready tasks of all samples of this span, None without a sample: no worker ran. The latest span may have no
-    sample yet."""
+    """The most ready tasks of all samples of this span, None without a sample. Workers take one each minute; while no worker
+    runs, each push takes one, and the number stays in minutes in which nothing happens. The latest span may have no sample."""
     oldest_wait: float | None = None
-    """The longest wait of a task that could start, in seconds, in all samples; None as for ``ready``."""
+    """The longest wait of a task that could start, in seconds, in the samples of workers; None without one."""
     mean_run: float | None = None
     """The average run time of its attempts in seconds, where ``wait`` and ``run`` are unknown: in spans of an hour or more
     of an activity that is longer than a day."""
@@ -223,7 +223,8 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     first = now // 60 // per_span * per_span - minutes + per_span  # spans begin at round times: they don't flicker
     reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
     replies, size = (yield Read(reads)), len(shards)
-    records = [add_up_records(replies[at : at + size]) for at in range(0, len(replies), size)]
+    filled = [fill_quiet_minutes(replies[shard::size]) for shard in range(size)]
+    records = [add_up_records(some) for some in zip(*filled, strict=True)]
     spans = []
     for index in range(0, minutes, per_span):
         begin, some = (first + index) * 60, records[index : index + per_span]
@@ -399,9 +400,9 @@ class MinuteStats:
     wait_p95: float = 0.0
     run_p95: float = 0.0
     ready: int | None = None
-    """The number of ready tasks when the minute's sample was recorded, None without a sample: no worker ran."""
+    """The number of ready tasks when the minute's sample was taken, None without a sample (see `Span`)."""
     oldest_wait: float | None = None
-    """The longest wait of a task that could start, in seconds, in the sample; None as for ``ready``."""
+    """The longest wait of a task that could start, in seconds, in the sample of a worker; None without one."""
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
 """Figures by task name: how many attempts ended and failed, how long they ran, how many tasks wait for a retry.
 
-Workers add them up and record them every few seconds, in one record of each hour on the first shard.
+The server counts an attempt when it ends the lease (``lua/lib/task_names.lua``).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.model.durations import check_integer
-from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound
 from django_fairque.engine.scripting.task_fields import read_fields
 from django_fairque.engine.statistics.queue_stats import Percentiles, percentiles
@@ -22,34 +18,27 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_TASK_NAMES = 100
-"""Names that are kept of each hour (``lua/lib/task_names.lua``); the attempts of others count under the empty name."""
-MAX_NAMES_PER_CALL = 200
+"""Names that a shard keeps; the attempts of others count under the empty name."""
 SCHEDULED_SAMPLE = 300
 """Scheduled tasks that are read to learn how many of each name wait for a retry."""
 MAX_HOURS = 24
+TOTALS_KEY = "stats:attempts"
 
 
-@dataclass
-class AttemptCounts:
-    """Attempts of one task name that ended: how many (``attempts``), how many of them ``failed``, and the number of attempts by
-    the bucket of their run time (``runs``, see `run_bucket`).
+@dataclass(frozen=True)
+class AttemptTotals:
+    """The attempts of one task name since the queue's first task: ``attempts`` ended, ``failed`` of them failed.
+
+    A name without attempts for more than a day can be dropped for a new one. If it comes back, it begins at 0.
     """
 
     attempts: int = 0
     failed: int = 0
-    runs: Counter[int] = field(default_factory=Counter)
-
-    def add(self, took: float | None, *, has_failed: bool) -> None:
-        """Count an attempt that ran for ``took`` seconds (None if unknown)."""
-        self.attempts += 1
-        self.failed += has_failed
-        if took is not None:
-            self.runs[run_bucket(took)] += 1
 
 
 @dataclass(frozen=True)
 class NameFigures:
-    """The figures of the tasks named ``name``. The empty name stands for all names beyond the first 100 of an hour.
+    """The figures of the tasks named ``name``. The empty name stands for all names beyond the first 100.
 
     ``attempts`` ended in the time, ``failed`` of them failed. ``run`` are percentiles of their run times in seconds, right to
     20 %. ``retrying`` tasks wait for their next attempt after a failure now: an estimate from a sample of 300 if more tasks are
@@ -68,60 +57,43 @@ class NameFigures:
         return self.failed / self.attempts if self.attempts else 0.0
 
 
-def run_bucket(seconds: float) -> int:
-    """The bucket of a run time: bucket ``b`` contains 2^(b/2) to 2^((b+1)/2) microseconds."""
-    return math.floor(2 * math.log2(max(1.0, seconds * 1_000_000)))
-
-
 def _bucket_middle(bucket: int) -> float:
+    """Return the seconds in the middle of a bucket: ``b`` contains 2^(b/2) to 2^((b+1)/2) microseconds."""
     return float(2 ** ((bucket + 0.5) / 2) / 1_000_000)
 
 
-def record_task_names(shards: Shards, counts: Mapping[str, AttemptCounts], now: float | None) -> Operation[None]:
-    """Record these attempts, at most `MAX_NAMES_PER_CALL` names in a call."""
-    if not isinstance(counts, Mapping):
-        raise TaskValidationError(f"expected a mapping of task names to AttemptCounts, got {short(counts)}")
-    check_integer(len(counts), "the number of names", 1, MAX_NAMES_PER_CALL)
-    for name, name_counts in counts.items():
-        check_text(name, "a task name")
-        if not isinstance(name_counts, AttemptCounts):
-            raise TaskValidationError(f"the figures of {short(name)} must be AttemptCounts, got {short(name_counts)}")
-    args: list[str | int] = [len(counts)]
-    for name, name_counts in counts.items():
-        figures = {
-            "attempts": name_counts.attempts,
-            "failed": name_counts.failed,
-            **{f"run:{b}": n for b, n in name_counts.runs.items()},
-        }
-        args += [name, len(figures), *(part for pair in figures.items() for part in pair)]
-    yield shards.home.call("record_names", args, now, reply=new_nonce())
+def attempt_totals(shards: Shards) -> Operation[dict[str, AttemptTotals]]:
+    """Return the attempts since the first task by task name."""
+    records = yield from read_sound([("HGETALL", shard.keys(TOTALS_KEY)) for shard in shards])
+    counts: dict[str, Counter[str]] = {}
+    for record in records:
+        for field, value in record.items():
+            result, _, name = field.decode("utf-8", "replace").partition(":")
+            counts.setdefault(name, Counter())[result] += int(value)
+    return {name: AttemptTotals(found.total(), found["failed"]) for name, found in counts.items()}
 
 
 def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     """Return the figures of the last ``hours``, the name with most attempts first.
 
-    The oldest hour by the clock counts with the part that lies in this time. While the first shard can't be reached,
-    only retries are known.
+    The oldest hour by the clock counts with the part that lies in this time.
     """
     check_integer(hours, "hours", 1, MAX_HOURS)
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
     parts = [1.0] * hours + [1 - passed / 3600]
-    keys = [f"stats:names:{this_hour - back}" for back in range(len(parts))]
+    keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
     records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
     for record, part in zip(records, parts * len(list(shards)), strict=True):
-        for key, value in record.items():
-            kind, _, rest = key.decode("utf-8", "replace").partition(":")
+        for field, value in record.items():
+            result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
             amount = part * int(value)
-            if kind == "attempts":
-                attempts[rest] += amount  # type: ignore[assignment]  # parts of an hour
-            elif kind == "failed":
-                failed[rest] += amount  # type: ignore[assignment]
-            elif kind == "run":
-                bucket, _, name = rest.partition(":")
-                runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
+            attempts[name] += amount  # type: ignore[assignment]  # parts of an hour
+            runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
+            if result == "failed":
+                failed[name] += amount  # type: ignore[assignment]
     retrying = yield from _estimate_retrying(shards)
     found = [
         NameFigures(

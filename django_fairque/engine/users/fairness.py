@@ -70,7 +70,8 @@ class UserFairness:
     ``weight`` is its own weight. ``busy_seconds`` is its worker time in the last hour, also of its running tasks until
     now. ``since`` is when its oldest ready task that is no
     bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
-    that time by lane, in seconds; of lane bulk only for users that are given by id.
+    that time by lane, in seconds; of lane bulk only for users that are given by id. ``least_seconds`` is the time that its
+    ready tasks need at least because of its own ``max_running`` and rate; 0 without these limits.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
@@ -90,6 +91,7 @@ class UserFairness:
     other_weights: float = 0.0
     weight: float = 1.0
     lane_waits: Mapping[Lane, float] = field(default_factory=dict)
+    least_seconds: float = 0.0
 
     @property
     def can_start(self) -> int:
@@ -401,12 +403,14 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     )
     busy = busy_last_hour(record, now_us(shard.now))
     running = int(number(record.get(b"run")))
+    mean = number(record.get(b"mean")) / 1_000_000 or shard.mean
+    cap = number(record.get(b"cap"))
     # The work of the last hour and the next task. If the queue is fair by tasks, each task counts the average run time.
     if shard.is_fair_by_tasks:
         started = last_hour(record, now_us(shard.now)).wait.count
         counted = (max(0, started - running) + 1) * shard.mean
     else:
-        counted = busy + (number(record.get(b"mean")) / 1_000_000 or shard.mean)
+        counted = busy + mean
     since = shard.since(user_id)
     return UserFairness(
         user_id=user_id,
@@ -423,6 +427,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         other_weights=max(0.0, weights - counted_weight),
         weight=number(record.get(b"weight")) or 1.0,
         lane_waits={lane: max(0.0, shard.now - at) for lane, at in shard.oldest[user_id].items()},
+        least_seconds=max(ready * mean / cap if cap else 0.0, ready * number(record.get(b"gap")) / 1_000_000),
     )
 
 

@@ -205,7 +205,7 @@ def _happened(row: RunRow) -> str:
 
 
 def _duration(row: RunRow) -> float | None:
-    """Return for how long the task's last attempt ran, in seconds."""
+    """Return for how long a worker had the task's last attempt, in seconds."""
     task = row[2]
     return None if task is None or task.started_at is None or task.ended_at is None else task.ended_at - task.started_at
 

@@ -29,6 +29,7 @@ from django_fairque.monitoring.report import (
     top_lines,
     top_users,
     user_lines,
+    with_limits_of_users,
 )
 from django_fairque.monitoring.sizing import measure_sizing, sizing_lines
 from django_fairque.monitoring.user_report import report_csv, report_json, report_lines
@@ -135,7 +136,7 @@ class Command(QueueCommand):
             hours = round((options["since"] or HOUR_SECONDS) / HOUR_SECONDS)
             yield from NAME_LIST.lines(queue.task_names(hours), options)
             return
-        stats = queue.get_stats()
+        stats = with_limits_of_users(queue, queue.get_stats())
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
         shards = queue.get_shard_stats()

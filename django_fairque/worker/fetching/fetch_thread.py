@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from django_fairque.worker.fetching.fetch_planner import FetchCall, FetchPlanner
     from django_fairque.worker.fetching.queue_context import QueueContext
     from django_fairque.worker.leases.outage import Outage, Outages
-    from django_fairque.worker.reporting.attempts import TaskNameFigures
     from django_fairque.worker.reporting.signal_thread import SignalThread
 
 SETTLE_RETRY_SECONDS = 60.0
@@ -59,8 +58,6 @@ class FetchServices:
     time_limits: TimeLimitThread
     outages: Outages
     reporter: OutcomeReporter
-    name_figures: Mapping[str, TaskNameFigures]
-    """Figures by the name of the queue."""
     signal_thread: SignalThread
     on_change: Callable[[], None]
 
@@ -82,8 +79,6 @@ class FetchThread(threading.Thread):
         self._services = services
         self._options = services.options
         self._status_board = services.status_board
-        self._name_figures = services.name_figures[queue.name]
-        self._shard_name = queue.display_name
         self._outage = services.outages.for_shard(queue.display_name)
         self.has_other_key = False
         """The thread fetches nothing for a while, because producers sign with a key that this worker does not have."""
@@ -98,8 +93,6 @@ class FetchThread(threading.Thread):
         planner = self.planner
         self._wakeup_thread.start()
         while not self._is_over():
-            if self._name_figures.shard == self._shard_name:
-                self._name_figures.record()
             now = monotonic()
             with self._lock:
                 call = planner.next_call(now)
@@ -258,7 +251,6 @@ class FetchThread(threading.Thread):
         if call.outcomes:
             self._status_board.add_done(len(call.outcomes))
             self._services.reporter.report(call.outcomes, reply.statuses)
-            self._name_figures.add(call.outcomes, reply.statuses)
             self._services.signal_thread.send_outcome_signals(self.queue.name, call.outcomes, reply.statuses)
         self._services.on_change()
 

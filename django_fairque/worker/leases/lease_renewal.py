@@ -24,7 +24,6 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import MAX_ALERTS, Alert
 from django_fairque.worker.common.log import logger
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
-from django_fairque.worker.reporting.attempts import TaskNameFigures
 from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
 
 if TYPE_CHECKING:
@@ -263,9 +262,6 @@ class LeaseRenewal(threading.Thread):
         while job.outcomes:
             some = job.outcomes[:500]
             settled = queue.settle(some, worker=job.worker_id)
-            figures = TaskNameFigures(queue.parent_queue)
-            figures.add(some, settled.statuses)
-            figures.record(at_once=True)
             if ended := list(endings_of_outcomes(queue.name, some, settled.statuses)):
                 self._on_announcements(ended)
             del job.outcomes[:500]

@@ -27,7 +27,6 @@ from django_fairque.worker.fetching.fetch_planner import FetchPlanner, ShardTurn
 from django_fairque.worker.fetching.fetch_thread import FetchServices, FetchThread
 from django_fairque.worker.fetching.queue_context import QueueContext, RevokedLeases
 from django_fairque.worker.leases.outage import Outages
-from django_fairque.worker.reporting.attempts import TaskNameFigures
 from django_fairque.worker.reporting.log_capture import start_capture
 from django_fairque.worker.reporting.outbox_thread import OutboxThread
 from django_fairque.worker.reporting.signal_thread import SignalThread
@@ -109,8 +108,6 @@ class Core:
         )
         self._sampler = SlotSampler(self.slot_pool.slots, status_board.set_activity)
         self._time_limits = TimeLimitThread([slot.guard for slot in self.slot_pool.slots], self._tick)
-        # The order is reversed, so that the first shard of each queue is kept.
-        self._name_figures = {context.queue.name: TaskNameFigures(context.queue) for context in reversed(contexts)}
         services = FetchServices(
             options=options,
             status_board=status_board,
@@ -119,7 +116,6 @@ class Core:
             time_limits=self._time_limits,
             outages=self.outages,
             reporter=self._reporter,
-            name_figures=self._name_figures,
             signal_thread=self.signal_thread,
             on_change=self._handle_change,
         )
@@ -218,9 +214,6 @@ class Core:
         self.slot_pool.end()
         self._reporter.flush()
         self._reporter.summarize(at_end=True)
-        for figures in self._name_figures.values():
-            if not self.outages.for_shard(figures.shard).is_ongoing:
-                figures.record(at_once=True)
 
     def join_waits(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of each wait for work that its fetch thread no longer needs. Return whether one is

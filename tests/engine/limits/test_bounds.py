@@ -173,3 +173,20 @@ def test_repair_restores_the_places_of_limits(make_queue: MakeQueue, redis: Redi
         total += len(leases)
         leases = fetch(queue)
     assert total == 6
+
+
+def test_a_call_looks_at_eight_users_of_a_limit_in_vain(queue: FairQueue, redis: Redis) -> None:
+    """The members of an organization were standing at the limit when it was paused."""
+    queue.push(task("holder", limits=[TaskLimit("k", 1)]), now=NOW)
+    (holder,) = fetch(queue)
+    for number in range(100):
+        queue.user(f"u{number}").set_organization("g", now=NOW)
+    queue.push_batch([task(f"u{number}", limits=[TaskLimit("k", 1)]) for number in range(100)], now=NOW)
+    queue.organization("g").pause(now=NOW)
+    push(queue, "z", TaskLimit("k", 1))
+    queue.finish(holder, now=NOW)
+    push_many(queue, "other", 20)
+    found: list[Lease] = []
+    while "z" not in started(queue, found):
+        assert count_commands(redis, partial(_add, found, queue)) < 100
+        assert len(found) <= 100 / 8 + 1, "each call starts a task of somebody else meanwhile"

@@ -17,7 +17,6 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.statistics.task_names import AttemptCounts
 from tests.counting import commands
 from tests.engine.conftest import NOW, pop, task
 
@@ -76,10 +75,6 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "a prefix that is a number": (lambda q: q.users(prefix=5), "prefix must be a text, got 5"),
     "a cursor in bytes": (lambda q: q.tasks("queued", cursor=b"0:1"), CURSOR),
     "an empty user id": (lambda q: q.fairness(user_ids=[""]), "user ids"),
-    "too many names": (
-        lambda q: q.record_task_names({str(number): AttemptCounts() for number in range(201)}),
-        "the number of names must be a whole number from 1 to 200",
-    ),
 }
 VALUES: list[tuple[Wrong, list[Any], str]] = [
     (lambda q, wrong: q.pop_batch(wrong, "w"), [-1, 1.5, True], "a batch has 1 to 1000 tasks, got"),

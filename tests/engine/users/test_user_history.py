@@ -148,9 +148,9 @@ def test_a_call_that_ends_many_tasks_of_a_user_writes_no_more_than_before(queue:
     settle_ten(0)
     usual = [settle_ten(60 * minute) for minute in (1, 2, 3)]
     assert len(set(usual)) == 1
-    assert settle_ten(HOUR) == usual[0] + 2  # the hour, and once a day the end of the key
-    assert [settle_ten(hour * HOUR) for hour in (2, 3, 10)] == [usual[0] + 1] * 3
-    assert settle_ten(25 * HOUR) == usual[0] + 1
+    assert settle_ten(HOUR) == usual[0] + 3  # the hour, and the ends of the key and of the hour of names
+    assert [settle_ten(hour * HOUR) for hour in (2, 3, 10)] == [usual[0] + 2] * 3
+    assert settle_ten(25 * HOUR) == usual[0] + 2
 
 
 def test_the_history_ends_by_itself_five_weeks_after_the_last_task(queue: FairQueue, redis: Redis) -> None:

@@ -72,8 +72,16 @@ def a_lost_worker_that_is_acknowledged(scene: Scene) -> Act:
     return lambda queue: queue.incidents.acknowledge("lost", now=scene.now)
 
 
+def a_crash_of_a_name_that_gets_the_room_of_an_old_one(scene: Scene) -> Act:
+    scene.push("crashed", name="n")
+    (lease,) = scene.pop()
+    scene.redis.hset(P + "stats:attempts:names", mapping={f"n{number}": 1 for number in range(100)})
+    return lambda queue: queue.settle([Outcome.crash(lease, "its process was killed")], now=scene.now)
+
+
 def a_crash_of_a_name_too_many(scene: Scene) -> Act:
     scene.push("crashed", name="n")
     (lease,) = scene.pop()
-    scene.redis.hset(P + f"stats:names:{int(scene.now // HOUR)}", "names", 100)
+    hour = int(scene.now // HOUR)
+    scene.redis.hset(P + "stats:attempts:names", mapping={f"n{number}": hour for number in range(100)})
     return lambda queue: queue.settle([Outcome.crash(lease, "its process was killed")], now=scene.now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import push_args
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.schedules.declarations import DeclaredSchedule
-from django_fairque.engine.statistics.task_names import AttemptCounts
 from tests.lab.proof.blocked_fetch import fetched_ahead
 from tests.lab.proof.random_history import LEASE
 from tests.lab.proof.scenario import P
@@ -238,7 +236,6 @@ def small_calls(scene: Scene) -> Act:
         queue.logs.record(lease, [LogLine(scene.now, "INFO", "shop", "text")], now=scene.now)
         queue.xcom("n").push("k", 1, now=scene.now)
         queue.take_alerts(now=scene.now)
-        queue.record_task_names({"shop.a": AttemptCounts(2, 1, Counter({30: 2}))}, now=scene.now)
         queue.pause(note="n", until=scene.now + 60, now=scene.now)
         queue.resume(now=scene.now)
         queue.user("a").pause(note="n", until=scene.now + 60, now=scene.now)

@@ -101,7 +101,6 @@ def services_for(queue: FairQueue) -> FetchServices:
         *(WorkerOptions("w"), ignores, ignores, ignores, ignores),
         Outages([queue]),
         reporter=ignores,
-        name_figures={queue.name: ignores},
         signal_thread=ignores,
         on_change=ignores,
     )

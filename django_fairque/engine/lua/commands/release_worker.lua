@@ -27,9 +27,11 @@ for _, id in ipairs(ids) do
     writes.srem(K.leases, id)
   end
 end
-if #tasks > 0 then statistics.touch_minute() end
+if #tasks > 0 then
+  statistics.touch_minute()
+  task_names.touch()
+end
 if next(crashed) then quarantine.touch() end
-if next(crashed) then task_names.touch() end
 slot.touch_all()
 queues.order_returning(tasks)
 for _, task in ipairs(tasks) do leases.give_back_unreported(task, crashed[task.token] and 'crashed' or 'released', reason) end

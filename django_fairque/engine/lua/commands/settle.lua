@@ -12,7 +12,7 @@
 --         kind: finish fail later fault discard release crash poison overdue; of a Retry with limits kind:max:deadline (us), each may be ''
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
--- COST    3 commands per outcome, and those of a pop
+-- COST    3 commands per outcome, 2 per task name, and those of a pop
 -- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work turns fetch runs task_names
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])
@@ -65,7 +65,6 @@ for _, task in ipairs(ended) do
   if kind then
     given_back = given_back or kind == 'release' or kind == 'crash'
     if kind == 'overdue' or kind == 'crash' then quarantine.touch() end
-    if kind == 'crash' then task_names.touch() end
     moves.touch(task)
   else
     moves.touch_lease(task)
@@ -73,7 +72,10 @@ for _, task in ipairs(ended) do
     bounds.note_result(task.owner, task.body)
   end
 end
-if #ended > 0 then statistics.touch_minute() end
+if #ended > 0 then
+  statistics.touch_minute()
+  task_names.touch()
+end
 bounds.plan()
 slot.touch_all()
 bounds.remove_planned()
@@ -200,7 +202,7 @@ local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
 for _, task in ipairs(ended) do
   local kind, code = task.kind, task.kind and handlers[task.kind](task) or finish(task)
-  if kind ~= 'release' then user_periods.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed') end
+  if kind ~= 'release' then leases.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed') end
   codes[task.index] = code
 end
 if finished > 0 then

@@ -15,11 +15,9 @@ if ARGV[FIRST_ARG] then
     slot.touch(P .. 'stats:waits')
     statistics.touch_minute()
     slot.touch_all()
-    statistics.tally('ready', tonumber(ARGV[FIRST_ARG]))
-    statistics.tally('oldest', tonumber(ARGV[FIRST_ARG + 1]))
+    statistics.sample(ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1])
     calls.attempt('HSET', P .. 'stats:hours', ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3])
     calls.attempt('HSET', P .. 'stats:waits', ARGV[FIRST_ARG + 4], ARGV[FIRST_ARG + 5])
-    counters.set('sampled', math.floor(clock.now / 60e6))
     saving.commit()
   end
   return {}

@@ -18,7 +18,7 @@ function leases.close(user, task, took, is_run)
     waited = (task.started or clock.now) - task.ready
     if waited < 0 then waited = 0 end
     statistics.observe(SINCE_FIRST[queues.lane_of(task.priority)], waited, WAITED[task.priority])
-    statistics.observe('run', took, 'run')
+    task.run_bucket = statistics.observe('run', took, 'run')
   end
   return charges.settle(user, task, took, waited, is_run)
 end
@@ -46,7 +46,6 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   end
   leases.close(user, task, kind == 'released' and 0 or nil, kind ~= 'released')
   counters.count('returned:' .. kind, 1)
-  if kind ~= 'released' then task_names.add(task.raw.name or '', { 'attempts', 1, 'failed', 1 }) end -- no worker reports this attempt
   local is_first_crash = kind == 'crashed' and not task.is_suspect
   if kind == 'crashed' and not is_first_crash then quarantine.record_crash(task) end
   local is_charged = kind ~= 'released' and not is_first_crash
@@ -74,8 +73,14 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   return 4
 end
 
+-- Call it when a lease was closed after a run. `result`: finished, failed or (nil) neither, such as a Retry.
+function leases.note_attempt(task, result)
+  user_periods.note_attempt(task, result)
+  task_names.note(task, result == 'failed')
+end
+
 -- Give back a task whose worker is gone, so that nobody reports its attempt.
 function leases.give_back_unreported(task, kind, reason)
-  if kind ~= 'released' then user_periods.note_attempt(task, 'failed') end
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
+  if kind ~= 'released' then leases.note_attempt(task, 'failed') end
 end

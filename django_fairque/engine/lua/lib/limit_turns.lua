@@ -9,7 +9,7 @@
 local limit_turns = {}
 
 local PAGE, MOST_PAGES = 16, 4 -- limits
-local MOST_USERS = 40 -- that a call looks at in vain
+local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- that a call looks at in vain, in all and at one limit
 local MOST_RETURNING = 16 -- users or organizations in a call, each with at most `MOST_PARKED` of its places
 local MOST_PARKED = 8
 
@@ -152,7 +152,7 @@ end
 -- Return the user that is next at this limit; nil if there is none.
 local function first_user(list, limit, lane, is_bounded)
   local found = users_at(list, limit, lane)
-  while found.size > 0 and looked_at < MOST_USERS do
+  while found.size > 0 and looked_at < MOST_USERS and (limit.looked_at or 0) < MOST_OF_LIMIT do
     local name = found.item[1]
     local user = users.load(name)
     local window = window_of(limit, user, lane)
@@ -162,7 +162,7 @@ local function first_user(list, limit, lane, is_bounded)
       if not one then return user end
     end
     local _, place = heap.pop(found)
-    looked_at = looked_at + 1
+    looked_at, limit.looked_at = looked_at + 1, (limit.looked_at or 0) + 1
     if from then
       slot.touch(keys.parked(one.entry))
       skipped[#skipped + 1] = { limit = limit, user = user, lane = lane, one = one, from = from, place = place, line = found }
@@ -179,7 +179,10 @@ end
 
 -- Nobody stands in the ring any more: the users who were too far ahead may start.
 local function return_skipped(list)
-  for _, one in ipairs(skipped) do heap.push(one.line, one.place, one.user.name) end
+  for _, one in ipairs(skipped) do
+    heap.push(one.line, one.place, one.user.name)
+    looked_at, one.limit.looked_at = looked_at - 1, one.limit.looked_at - 1
+  end
   skipped = {}
   for _, page in pairs(list.limit_pages) do page.at = 1 end
 end

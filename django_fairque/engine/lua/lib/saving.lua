@@ -1,6 +1,6 @@
 -- The end of a consistent step: what has changed of users, organizations and counters is written.
 --
--- include numbers options calls counters clock statistics writes ring organizations user_record users limits charges
+-- include numbers options calls counters clock statistics writes ring organizations user_record users limits charges task_names
 
 local saving = {}
 
@@ -105,5 +105,6 @@ end
 -- One consistent step is complete: users, buffered members, counters.
 function saving.commit()
   save_users()
+  task_names.flush()
   statistics.flush()
 end

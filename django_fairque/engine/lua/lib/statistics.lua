@@ -30,7 +30,7 @@ local function bucket(microseconds) return math.floor(4 * math.log(math.max(1, m
 statistics.bucket = bucket
 
 -- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
--- names the fields when it writes.
+-- names the fields when it writes. Returns the bucket.
 local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
 local function note_bucket(seen)
   if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
@@ -48,6 +48,7 @@ function statistics.observe(kind, microseconds, in_minute)
     seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE
   end
   seen.times = seen.times + 1
+  return seen.index
 end
 local function count_observed()
   for in_minute, seen in pairs(observed) do
@@ -62,6 +63,19 @@ local function count_observed()
   if next(observed) then observed = {} end
 end
 
+local function ready_tasks()
+  local sum = 0
+  for class = 0, 7 do sum = sum + counters.shard['depth:' .. class] end
+  return math.max(0, sum)
+end
+
+-- The sample of the backlog that maintenance takes once a minute; `touch_minute` was called.
+function statistics.sample(ready, oldest)
+  redis.call('HSET', minute_key, 'ready', ready, 'oldest', oldest)
+  redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000))
+  counters.set('sampled', math.floor(clock.now / 60e6))
+end
+
 function statistics.flush()
   count_observed()
   if next(tallies) then
@@ -71,6 +85,9 @@ function statistics.flush()
       is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end
     if is_first then redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000)) end
+    if tallies.pushed and counters.shard.sampled < math.floor(clock.now / 60e6) - 1 then -- no worker samples it
+      redis.call('HSET', minute_key, 'ready', numbers.exact(ready_tasks()))
+    end
     tallies = {}
   end
   local now, shard = clock.now, counters.shard

@@ -1,21 +1,80 @@
--- The figures of this hour by task name. A name beyond the most that are kept counts under the empty name.
+-- Attempts that ended, by task name: counters since the first task, and run times by hour.
+--
+-- `stats:attempts` has two counters of each name, of attempts that failed and of those that passed (all others). `stats:attempts:{hour}` counts
+-- the same attempts by the bucket of their run time. `stats:attempts:names` has the latest hour of each name. An attempt of a name beyond the
+-- most that are kept counts under the empty name. A name without attempts for longer than hours are kept makes room for a new one.
 --
 -- include numbers clock slot
 
 local task_names = {}
 
-local MOST, KEPT = 100, 26 * 3600e3 -- ms: a day, the current hour, and one more
-local function key_of_hour() return P .. 'stats:names:' .. numbers.exact(math.floor(clock.now / 3600e6)) end
+local MOST, KEPT = 100, 26 -- names; hours: a day, the current hour, and one more
+local noted = {} -- by result and name
+each_call(function()
+  if next(noted) then noted = {} end
+end)
 
-function task_names.touch() slot.touch(key_of_hour()) end
+local function key_of_totals() return P .. 'stats:attempts' end
+local function key_of_names() return P .. 'stats:attempts:names' end
+local function present_hour() return math.floor(clock.now / 3600e6) end
+local function key_of_hour() return P .. 'stats:attempts:' .. numbers.exact(present_hour()) end
 
--- Add figures: kinds and amounts.
-function task_names.add(name, figures)
-  local key = key_of_hour()
-  if name ~= '' and redis.call('HEXISTS', key, 'attempts:' .. name) == 0 and redis.call('HINCRBY', key, 'names', 1) > MOST then
-    redis.call('HINCRBY', key, 'names', -1)
-    name = ''
+-- Call it before the first write, if attempts may end.
+function task_names.touch()
+  slot.touch(key_of_totals())
+  slot.touch(key_of_names())
+  slot.touch(key_of_hour())
+end
+
+-- Note an attempt that has ended and was closed (`leases.close`). `commit` writes it.
+function task_names.note(task, has_failed)
+  local result, name = has_failed and 'failed' or 'passed', task.name or ''
+  local field = result .. ':' .. name
+  local found = noted[field]
+  if not found then
+    found = { result = result, name = name, attempts = 0, buckets = {} }
+    noted[field] = found
   end
-  for i = 1, #figures, 2 do redis.call('HINCRBY', key, figures[i] .. ':' .. name, figures[i + 1]) end
-  redis.call('PEXPIRE', key, numbers.exact(KEPT))
+  local bucket = math.floor(task.run_bucket / 2) -- half an octave wide
+  found.attempts, found.buckets[bucket] = found.attempts + 1, (found.buckets[bucket] or 0) + 1
+end
+
+local function make_room()
+  local found, old, fields = redis.call('HGETALL', key_of_names()), {}, {}
+  for i = 1, #found, 2 do
+    if tonumber(found[i + 1]) < present_hour() - KEPT then
+      old[#old + 1] = found[i]
+      fields[#fields + 1], fields[#fields + 2] = 'passed:' .. found[i], 'failed:' .. found[i]
+    end
+  end
+  if #old == 0 then return false end
+  redis.call('HDEL', key_of_totals(), unpack(fields))
+  redis.call('HDEL', key_of_names(), unpack(old))
+  return true
+end
+
+local function is_kept(name)
+  return name == '' or redis.call('HEXISTS', key_of_names(), name) == 1 or redis.call('HLEN', key_of_names()) < MOST or make_room()
+end
+
+-- Count the attempts, and return the name that they count under. Only the first one of a name looks whether it has room.
+local function count(result, name, attempts)
+  local field = result .. ':' .. name
+  if redis.call('HINCRBY', key_of_totals(), field, attempts) ~= attempts or is_kept(name) then return name end
+  redis.call('HDEL', key_of_totals(), field)
+  return count(result, '', attempts)
+end
+
+function task_names.flush()
+  for _, found in pairs(noted) do
+    local name = count(found.result, found.name, found.attempts)
+    for bucket, attempts in pairs(found.buckets) do
+      local field = table.concat({ found.result, numbers.exact(bucket), name }, ':') -- a name may contain a zero byte
+      if redis.call('HINCRBY', key_of_hour(), field, attempts) == attempts then
+        redis.call('PEXPIRE', key_of_hour(), KEPT * 3600000)
+        if name ~= '' then redis.call('HSET', key_of_names(), name, numbers.exact(present_hour())) end
+      end
+    end
+  end
+  if next(noted) then noted = {} end
 end

@@ -46,7 +46,7 @@ function task_record.read(id)
   if not (raw.state and raw.user and priority) then return nil end
   local created = raw.created and numbers.read(raw.created) or clock.now
   local task = {
-    id = id, key = key, raw = raw, state = raw.state, user = raw.user, priority = priority, created = created,
+    id = id, key = key, raw = raw, state = raw.state, name = raw.name, user = raw.user, priority = priority, created = created,
     text = text, payload_at = payload_at, is_whole = text and #text < LARGE, -- for a task with a head: the start of the payload, and whether that is the whole payload
     ready = raw.ready and numbers.read(raw.ready) or created, waited = raw.waited, limits = raw.limits,
     sla = raw.sla and numbers.read(raw.sla),
