@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_150,
-    "admin": 3_790,
-    "management": 2_440,
-    "monitoring, web, integrations": 2_630,
+    "core": 24_420,
+    "admin": 3_820,
+    "management": 2_540,
+    "monitoring, web, integrations": 2_680,
     "backends, testing, checks, embedded": 3_280,
-    "package root": 830,
+    "package root": 980,
     "Lua": 6_030,
 }
-TESTS_BUDGET = 61_800
+TESTS_BUDGET = 62_100
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

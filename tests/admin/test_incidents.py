@@ -6,9 +6,9 @@ import time
 from functools import partial
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.page_reader import content_of, log_in, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue
 
@@ -69,4 +69,4 @@ def test_a_lost_worker_is_listed_until_it_is_acknowledged(admin_client: Client, 
     assert "web-7-abcdef" in words_of(content_of(read(admin_client, page)))
     post(admin_client, page, action="acknowledge", worker="web-7-abcdef")
     assert "web-7-abcdef" not in words_of(content_of(read(admin_client, page)))
-    assert "no longer listed" in LogEntry.objects.get().get_change_message()
+    assert "no longer listed" in AuditEntry.objects.get().text
