@@ -122,7 +122,6 @@ class AdminPage(View):
     permission: ClassVar[str]
     """The permission to see the page: a codename of `Queue`, such as ``view_user``."""
     actions: ClassVar[dict[str, Action]] = {}
-    in_menu: ClassVar[bool] = True
     list_name: ClassVar[str] = ""
     """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
     subject_field: ClassVar[str] = ""
@@ -420,18 +419,24 @@ class AdminPage(View):
             for count in hours
         ]
 
-    def menu(self) -> list[dict[str, Any]]:
-        """The pages that the request's user may see, and the outbox, which belongs to all queues."""
+    def menu(self) -> list[tuple[StrOrPromise, list[dict[str, Any]]]]:
+        """The groups of pages that the request's user may see, and the outbox, which belongs to all queues."""
         site = self.model_admin.admin_site
-        pages = [
-            {"title": page.title, "url": self.url(page.name), "is_here": page is type(self)}
-            for page in self.model_admin.pages
-            if page.in_menu and self.may(page.permission)
+        groups = [
+            (
+                group,
+                [
+                    {"title": page.title, "url": self.url(page.name), "is_here": page is type(self)}
+                    for page in pages
+                    if self.may(page.permission)
+                ],
+            )
+            for group, pages in self.model_admin.menu
         ]
         if site.is_registered(OutboxEntry) and self.may("view_outboxentry"):
             path = reverse(f"admin:{APP}_outboxentry_changelist", current_app=site.name)
-            pages.append({"title": _("Outbox"), "url": path, "is_here": False})
-        return pages
+            groups[-1][1].append({"title": _("Outbox"), "url": path, "is_here": False})
+        return [(group, pages) for group, pages in groups if pages]
 
 
 def refusal(error: errors.FairQueueError) -> forms.ValidationError:

@@ -62,7 +62,6 @@ class IncidentPage(AdminPage):
     path = "incidents/id-<str:key>/"
     title = gettext_lazy("Incident")
     permission = "view_queue"
-    in_menu = False
     list_name = "incidents"
 
     def template_context(self) -> dict[str, Any]:
