@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import DatabaseError
 
@@ -38,8 +39,8 @@ class Command(QueueCommand):
         try:
             for line in AUDIT_LIST.lines(entries.iterator(), self.options):
                 self.write_lines(line)
-        except DatabaseError as error:
-            raise CommandError(f"{error}; has `migrate` run?") from error
+        except (DatabaseError, ImproperlyConfigured) as error:
+            raise CommandError(f"{error}; has `migrate` run? Without the table, acts are in the log") from error
 
 
 def _values(values: Values) -> str:
