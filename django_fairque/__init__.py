@@ -13,6 +13,7 @@ _install_early_signals()  # before settings and modules of the project, which ma
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.snapshot import Violation as Violation
 
+    from .audit import acting_as as acting_as
     from .conf import FairQueueConfig as FairQueueConfig
     from .conf import QueueConfig as QueueConfig
     from .conf import RedisConfig as RedisConfig
@@ -91,6 +92,7 @@ else:
     from django_fairque.lazy import export_lazily
 
     _MODULES = {
+        "audit": "acting_as",
         "conf": "FairQueueConfig QueueConfig RedisConfig WorkerConfig aget_queue get_queue",
         "engine.dead_letters.letters": "DLQEntry",
         "engine.dependencies.dependencies": "DependencyView",

@@ -1,8 +1,9 @@
-"""Models in the project's databases: the outbox, and the permissions of the admin's pages."""
+"""Models in the project's databases: the outbox, the audit, and the permissions of the admin's pages."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 
@@ -70,3 +71,26 @@ class OutboxEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name or self.task_id} ({self.queue}, {self.user_id})"
+
+
+class AuditEntry(models.Model):
+    """One act on a queue: who did what to which object, through what, and the values before and after that differ."""
+
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    actor = models.CharField(max_length=256)
+    source = models.CharField(max_length=32)
+    queue = models.CharField(max_length=64)
+    act = models.CharField(max_length=64)
+    kind = models.CharField(max_length=32)
+    subject = models.CharField(max_length=256, blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    text = models.TextField(blank=True)
+
+    class Meta:
+        default_permissions = ()  # the audit's page needs the permission to see queues
+        ordering = ("-id",)
+        indexes = (models.Index(fields=("queue", "kind", "subject"), name="fairque_audit_object"),)
+
+    def __str__(self) -> str:
+        return f"{self.queue}: {self.subject}" if self.subject else self.queue

@@ -35,6 +35,7 @@ LAYERS = {
     "migrations": 1,
     "models": 1,
     "hooks": 3,
+    "audit": 2,
     "outbox": 4,
     "signals": 1,
     "tasks": 5,

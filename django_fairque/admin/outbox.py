@@ -7,12 +7,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from django_fairque.admin.page_queues import page_queue
+from django_fairque.audit import write_entry
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.task import Undecodable
+from django_fairque.engine.scripting.acts import Act
 from django_fairque.models import OutboxEntry
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
@@ -66,7 +68,8 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:
         """Relay all entries of the users whose entries are selected, because a user's tasks must keep their order."""
         for entry in queryset:
-            self.log_change(request, entry, _("Tried again."))
+            act = Act(entry.queue, "try again", "outbox", f"{entry.name or entry.task_id} ({entry.user_id})")
+            write_entry(request.user.get_username(), "admin", act, text=gettext("Tried again."))
         queryset.update(retry_at=None)
         relayed = relay(queryset.db, set(queryset.values_list("user_id", flat=True)), queue_of=page_queue)
         if relayed.error is not None:

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.pages.audit import AuditPage
 from django_fairque.admin.pages.base import APP, AdminPage
@@ -31,26 +32,22 @@ from django_fairque.models import Queue
 
 if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
+    from django_stubs_ext import StrOrPromise
 
 
-PAGES: tuple[type[AdminPage], ...] = (
-    *(
-        OverviewPage,
-        LivePage,
-        IncidentsPage,
-        IncidentPage,
-        QueuesPage,
-        UsersPage,
-        UserReportPage,
-        OrganizationsPage,
-        LimitsPage,
-        TasksPage,
-        TaskNamesPage,
-    ),
-    *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
-    *(SchedulesPage, WorkersPage, ModelEventsPage, AuditPage),
+MENU: tuple[tuple[StrOrPromise, tuple[type[AdminPage], ...]], ...] = (
+    (_("Now"), (OverviewPage, LivePage, IncidentsPage, QueuesPage)),
+    (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage)),
+    (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage)),
+    (_("System"), (WorkersPage, ModelEventsPage, AuditPage)),
 )
-"""All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
+"""The groups of the menu, with their pages."""
+PAGES: tuple[type[AdminPage], ...] = (
+    *(page for _group, pages in MENU for page in pages),
+    *(IncidentPage, UserReportPage, TaskPage, DeadLetterPage, RunPage),
+)
+"""All pages: those of the menu in its order, then those of one object. The admin's index leads to the first one that the user may
+see."""
 
 
 def _list_visible_pages(request: HttpRequest) -> list[type[AdminPage]]:
@@ -62,6 +59,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
     """The admin of queues. There are no rows in a database: queues are on a server."""
 
     pages = PAGES
+    menu = MENU
 
     def get_urls(self) -> list[URLPattern]:
         """The pages, each guarded by the admin and then by itself. The first is also the model's "list"."""
@@ -74,7 +72,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
 
     def _first_page(self, request: HttpRequest) -> HttpResponseBase:
         """Redirect to the first page that the user may see, unless this is the first page of all."""
-        first = next((page for page in _list_visible_pages(request) if page.in_menu), None)
+        first = next(iter(_list_visible_pages(request)), None)
         if first is None:
             raise PermissionDenied
         if first is PAGES[0]:

@@ -6,8 +6,9 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta, timezone
+from getpass import getuser
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
@@ -15,6 +16,7 @@ from django.utils import translation
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive, make_aware
 
+from django_fairque.audit import acting_once_as
 from django_fairque.conf import get_config, get_queue
 from django_fairque.conf.redis import close_client
 from django_fairque.engine.model.errors import FairQueueError, short
@@ -112,6 +114,7 @@ def open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(nothing, "w", closefd=False))
 
 
+ACTOR_HELP = "who acts, for the audit (default: the user of the operating system)"
 COMMAND_TIMEOUT_SECONDS = 2.5
 """Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
 
@@ -184,15 +187,18 @@ class QueueCommand(PrintingCommand):
     queue: FairQueue
     options: dict[str, Any]
     """The options and arguments of the command."""
+    steers = False
+    """Whether the command changes queues: each run is an entry of the audit, and ``--actor`` names its actor."""
 
     tells_missing = True
     """Whether shards that could not be reached are named at the end, on standard error."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
+        if self.steers:
+            parser.add_argument("--actor", metavar="NAME", help=ACTOR_HELP)
 
-    @staticmethod
-    def add_actions(parser: CommandParser) -> Callable[..., ArgumentParser]:
+    def add_actions(self, parser: CommandParser) -> Callable[..., ArgumentParser]:
         """Return a function that adds an action to the command, by its name and its help. Further arguments are the arguments
         of the action, by name, with their help.
 
@@ -206,6 +212,8 @@ class QueueCommand(PrintingCommand):
             action.add_argument(
                 "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
             )
+            if self.steers:
+                action.add_argument("--actor", default=SUPPRESS, metavar="NAME", help=ACTOR_HELP)
             for argument, about in arguments.items():
                 action.add_argument(argument, help=about)
             return action
@@ -230,11 +238,22 @@ class QueueCommand(PrintingCommand):
             with translation.override(None), queues_with_timeout() as open_queue:
                 configured = get_queue(options["queue"])  # in a test run it may be a capture
                 self.queue = open_queue(options["queue"]) if isinstance(configured, FairQueue) else configured
-                self.run()
+                with acting_once_as(self.actor, "command") if self.steers else nullcontext():
+                    self.run()
                 if self.queue.missing_shards and self.tells_missing:
                     self.stderr.write(f"! {missing_words(self.queue.missing_shards)}")
         except ValueError as error:
             raise CommandError(str(error)) from error
+
+    @property
+    def actor(self) -> str:
+        """The name of the person who runs the command: ``--actor``, or the user of the operating system."""
+        if self.options.get("actor"):
+            return str(self.options["actor"])
+        try:
+            return getuser()
+        except (KeyError, OSError):  # the user has no name, as in some containers
+            return f"user {os.getuid()}"
 
     def run(self) -> None:
         for line in getattr(self, f"_{self.options['action']}".replace("-", "_"))():

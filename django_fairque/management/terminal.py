@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from django.db import connections
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
 
+from django_fairque.audit import acting_as
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, TaskValidationError, short
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
@@ -116,6 +118,7 @@ class QueueApp(App[None]):
         queue: the queue.
         interval: seconds between two readings. Default: 2.
         rows: how many tasks and users are shown. Default: 100.
+        actor: the name of the operator, for the audit. Default: ``"fairque_top"``.
     """
 
     CSS = """
@@ -134,8 +137,9 @@ class QueueApp(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, queue: FairQueue, interval: float = 2.0, rows: int = 100) -> None:
+    def __init__(self, queue: FairQueue, interval: float = 2.0, rows: int = 100, actor: str = "fairque_top") -> None:
         super().__init__()
+        self._actor = actor
         self._queue = queue
         self._interval = interval
         self._rows = rows
@@ -240,11 +244,13 @@ class QueueApp(App[None]):
     @work(thread=True, group="changes")
     def _change(self, change: Callable[[], str]) -> None:
         try:
-            text, is_error = change(), False
+            with acting_as(self._actor, source="fairque_top"):
+                text, is_error = change(), False
         except RedisConnectionError as error:
             text, is_error = f"not confirmed: {error}", True
         except FairQueueError as error:
             text, is_error = str(error), True
+        connections.close_all()  # those of this thread, which wrote the audit
         severity = "error" if is_error else "information"
         self.call_later(self.notify, plain(text), severity=severity, markup=False)
         self.call_later(self.refresh_figures)

@@ -7,13 +7,13 @@ import sys
 import webbrowser
 from typing import TYPE_CHECKING
 
-from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.utils import timezone
 
 from django_fairque import get_queue
-from django_fairque.models import Queue
+from django_fairque.audit import read_entries, write_entry
+from django_fairque.engine.scripting.acts import Act
 
 from . import report
 from .endless_day import DOCUMENTS, NOISY, PAUSED, WEIGHTS, EndlessDay, end_day
@@ -128,16 +128,16 @@ class Demonstration:
         return EndlessDay(self._queue, self._processes * SLOTS_PER_PROCESS, owner, documents)
 
     def _note_changes(self) -> None:
-        """Note in the admin's log what the day sets for customers, as the admin's pages do: once for all demonstrations."""
-        operator = get_user_model().objects.get(username=LOGIN)
-        sentences = {
-            **{name: f"Changed for user {name}: Weight." for name, weight in WEIGHTS.items() if weight != 1},
-            PAUSED: f"User {PAUSED} is paused: none of its tasks start; what runs goes on.",
-        }
-        for name, sentence in sentences.items():
-            subject = Queue(name=f"{self._queue.name}: {name}")
-            if not LogEntry.objects.filter(object_id=subject.pk, change_message=sentence).exists():
-                LogEntry.objects.log_actions(operator.pk, [subject], CHANGE, sentence, single_object=True)
+        """Write into the audit what the day sets for customers, as the admin's pages do: once for all demonstrations."""
+        weights = [
+            Act(self._queue.name, "weight", "user", name, {"weight": 1}, {"weight": weight})
+            for name, weight in WEIGHTS.items()
+            if weight != 1
+        ]
+        pause = Act(self._queue.name, "pause", "user", PAUSED, {"paused": False}, {"paused": True})
+        for act in (*weights, pause):
+            if not read_entries().filter(kind="user", subject=act.subject, act=act.name).exists():
+                write_entry(LOGIN, "admin", act)
 
     def _prepare(self) -> None:
         call_command("migrate", verbosity=0, interactive=False)

@@ -6,11 +6,12 @@ import html
 import re
 from typing import Any
 
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
+
+from django_fairque.models import AuditEntry
 
 
 def words_of(text: str) -> str:
@@ -31,7 +32,7 @@ def assert_mistake(answer: Any, field: str, words: str, *kept: str) -> None:
     for part in ('class="fq-error" role="alert"', *(f'value="{value}"' for value in kept)):
         assert part in text
     assert "data-refresh" not in text
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
 
 
 def page_url(page: str, *args: str, **query: str) -> str:

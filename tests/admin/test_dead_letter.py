@@ -9,11 +9,11 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages import dead_letters as dead_letter
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import allow, led_to, log_in, page_url, post, read
 from tests.fixture_types import Client, FairQueue
@@ -77,7 +77,7 @@ def test_a_dead_letter_of_any_id_is_opened_and_requeued(admin_client: Client, qu
     assert admin_client.get(link[1]).status_code == 200
     act(admin_client, entry, "requeue")
     assert queue.get_task(task_id).state is TaskState.QUEUED
-    assert "\0" not in LogEntry.objects.get().object_repr
+    assert "\0" not in str(AuditEntry.objects.get())
 
 
 def test_a_dead_letter_is_requeued(admin_client: Client, queue: FairQueue) -> None:
@@ -86,7 +86,7 @@ def test_a_dead_letter_is_requeued(admin_client: Client, queue: FairQueue) -> No
     assert f"Dead letter {entry} requeued" in text
     assert "| Dead letters |" in text
     assert queue.get_task(entry[:-2]).state is TaskState.QUEUED
-    assert LogEntry.objects.get().object_repr == f"default: {entry}"
+    assert str(AuditEntry.objects.get()) == f"default: {entry}"
 
 
 def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue) -> None:
@@ -102,7 +102,7 @@ def test_editing_shows_the_hidden_values_and_is_logged(admin_client: Client, que
     text = act(admin_client, entry, "edit")
     assert json.loads(written(text)) == SECRET
     assert "secrets and all" in text
-    assert LogEntry.objects.get().change_message == f"The payload of {entry} is shown as it is, to be edited"
+    assert AuditEntry.objects.get().text == f"The payload of {entry} is shown as it is, to be edited"
 
 
 def test_a_payload_that_is_no_json_is_edited_as_its_text(admin_client: Client, queue: FairQueue, redis: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_dead_letter_is_requeued_with_a_new_payload(admin_client: Client, queu
     text = act(admin_client, entry, "requeue_edited", payload='{"order": 8}')
     assert f"Dead letter {entry} requeued with another payload" in text
     assert queue.get_task(entry[:-2]).payload == {"order": 8}
-    assert "hunter2" not in LogEntry.objects.get().change_message
+    assert "hunter2" not in AuditEntry.objects.get().text
 
 
 @pytest.mark.parametrize("payload", [{"text": 'a\\b "c"\n\u202e</textarea>'}, [1.5, None, "é\0"], "", 10**30, None])
@@ -151,7 +151,7 @@ def test_an_invalid_payload_changes_nothing_and_stays_in_the_form(
     assert 'aria-invalid="true" aria-describedby="fq-problem"' in text
     assert written(text) == payload
     assert queue.dlq.get(entry).original_task.payload == {"order": 7}
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
 
 
 def test_a_large_payload_is_not_edited(admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages import dead_letters
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin import page_reader
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import page_url, read
@@ -168,8 +168,8 @@ def test_selected_dead_letters_are_requeued(admin_client: Client, queue: FairQue
     text = post(admin_client, url(show="letters"), action="requeue", entry=entries[:2])
     assert "2 requeued" in text
     assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]
-    entry = LogEntry.objects.get()
-    assert (entry.change_message, entry.object_repr) == ("2 requeued", f"default: {entries[0]}, {entries[1]}")
+    entry = AuditEntry.objects.get()
+    assert (entry.text, str(entry)) == ("2 requeued", f"default: {entries[0]}, {entries[1]}")
 
 
 def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue) -> None:
@@ -177,6 +177,7 @@ def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue)
     asks = post(admin_client, url(show="letters"), action="discard", entry=entries[:2])
     assert "Discard 2 dead letters?" in asks
     assert queue.dlq.count() == 3
+    assert all(f'name="entry" value="{entry}"' in asks for entry in entries[:2])
     text = post(admin_client, url(show="letters"), action="discard", entry=entries[:2], confirm="yes")
     assert "2 discarded" in text
     assert queue.get_task(entries[0][:-2]).state is TaskState.CANCELED
@@ -202,7 +203,7 @@ def test_a_wrong_selection_changes_nothing(
     bury(queue)
     assert words in post(admin_client, url(), action="requeue", entry=entries)
     assert queue.dlq.count() == 1
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.parametrize(("verb", "done"), [("requeue", "requeued"), ("discard", "discarded")])
@@ -219,10 +220,10 @@ class TestAllThatMatch:
         assert f"{verb.title()} 3 dead letters?" in asks
         assert f"fingerprint {group.fingerprint}" in asks
         assert queue.dlq.count() == 4
-        assert not LogEntry.objects.exists()
+        assert not AuditEntry.objects.exists()
         assert f"3 of 3 dead letters {done}" in post(admin_client, where, **hidden(asks))
         assert [letter.entry_id for letter in queue.dlq.letters().items] == [other]
-        assert LogEntry.objects.get().object_repr == f"default: fingerprint {group.fingerprint}"
+        assert str(AuditEntry.objects.get()) == f"default: fingerprint {group.fingerprint}"
 
     def test_many_dead_letters_are_changed_in_slices(
         self, admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch, verb: str, done: str
@@ -238,7 +239,9 @@ class TestAllThatMatch:
         assert f"5 of 5 dead letters {done}" in text
         assert 'class="fq-asks' not in text
         assert queue.dlq.count() == 0
-        assert LogEntry.objects.count() == 3
+        entry = AuditEntry.objects.get()
+        assert entry.text == f"5 of 5 dead letters {done}"
+        assert (entry.before, entry.after) == ({"dead letters": 5}, {"dead letters": 0, done: 5})
 
     def test_tasks_that_die_after_the_question_are_left_alone(
         self, admin_client: Client, queue: FairQueue, verb: str, done: str

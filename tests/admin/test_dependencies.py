@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages import dependencies as module
 from django_fairque.admin.pages.dependencies import (
@@ -23,6 +22,7 @@ from django_fairque.admin.pages.dependencies import (
 from django_fairque.engine.dependencies.dependencies import DependencyGraph, Node
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.page_reader import page_url, post, read
 from tests.counting import counted
 from tests.fixture_types import Client, FairQueue, Redis
@@ -137,7 +137,7 @@ def test_a_task_is_released_from_its_dependencies_after_a_question(admin_client:
     assert "The task was released." in act(admin_client, "d", "release", confirm="yes")
     assert states(diamond, "abcd") == ["queued", "deferred", "deferred", "queued"]
     assert diamond.check_invariants() == []
-    assert LogEntry.objects.get().object_repr == "default: d"
+    assert str(AuditEntry.objects.get()) == "default: d"
     assert "does not wait for others" in act(admin_client, "d", "release", confirm="yes")
 
 
@@ -147,7 +147,7 @@ def test_a_task_is_canceled_with_its_dependents_after_a_question(admin_client: C
     assert "2 tasks were canceled." in act(admin_client, "b", "cancel_subtree", confirm="yes")
     assert states(diamond, "abcd") == ["queued", "canceled", "deferred", "canceled"]
     assert "had ended before" in act(admin_client, "b", "cancel_subtree", confirm="yes")
-    assert LogEntry.objects.count() == 1
+    assert AuditEntry.objects.count() == 1
 
 
 def test_a_large_subtree_is_canceled_as_a_whole(admin_client: Client, queue: FairQueue) -> None:

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
 from django.core import mail
 
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.incidents import IncidentChange
 from django_fairque.integrations.webhook import describe_change
+from django_fairque.models import AuditEntry
 from django_fairque.monitoring.incident_impact import MAX_IMPACT_USERS
 from django_fairque.worker.reporting.incident_links import incident_url
 from django_fairque.worker.reporting.signal_thread import report_incidents
@@ -88,7 +88,7 @@ def test_an_incident_shows_whom_it_hurt_errors_releases_and_acts(
         f"{HOSTILE} 3 3 about 40 s – 1",
         "1 dead letter is kept of the time from 10 minutes before until the end.",
         "v1.1.0",
-        f"admin default: {HOSTILE} User {HOSTILE} is paused",
+        f"admin user {HOSTILE} User {HOSTILE} is paused",
         "Examined users: 1 of 1 that the queue knows",
     ):
         assert part in words
@@ -147,4 +147,4 @@ def test_a_lost_worker_is_listed_until_it_is_acknowledged(admin_client: Client, 
     assert "web-7-abcdef" in words_of(content_of(read(admin_client, page)))
     post(admin_client, page, action="acknowledge", worker="web-7-abcdef")
     assert "web-7-abcdef" not in words_of(content_of(read(admin_client, page)))
-    assert "no longer listed" in LogEntry.objects.get().get_change_message()
+    assert "no longer listed" in AuditEntry.objects.get().text

@@ -6,11 +6,11 @@ import re
 import time
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.engine.model.lanes import LANES, Lane
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import content_of, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue, Redis
@@ -137,7 +137,7 @@ def test_a_dead_letter_is_requeued_in_the_chosen_lane(
     answer = post(admin_client, url, action=action, payload="1", lane=lane).content.decode()
     assert queue.get_task(entry[:-2]).lane == lane
     assert (f"requeued (lane: {lane})" in answer or f"payload (lane: {lane})" in answer) == (lane != "normal")
-    assert (f"(lane: {lane})" in LogEntry.objects.order_by("-pk")[0].change_message) == (lane != "normal")
+    assert (f"(lane: {lane})" in AuditEntry.objects.order_by("-pk")[0].text) == (lane != "normal")
 
 
 def test_a_refused_payload_keeps_the_chosen_lane(admin_client: Client, queue: FairQueue) -> None:

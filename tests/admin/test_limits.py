@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque import Concurrency, task
 from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from django_fairque.tasks import registry
 from tests.admin.page_reader import content_of, log_in, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue
@@ -62,7 +62,7 @@ def test_closing_asks_first_and_is_recorded(admin_client: Client, queue: FairQue
     assert f"Limit {HOSTILE} is closed." in messages_of(act(admin_client, "close", limit=HOSTILE))
     assert queue.limit(HOSTILE).stats().is_closed
     assert " closed Open" in lines(admin_client)[0]
-    assert HOSTILE in LogEntry.objects.get().object_repr
+    assert HOSTILE in str(AuditEntry.objects.get())
     assert f"Limit {HOSTILE} is open." in messages_of(act(admin_client, "open", limit=HOSTILE))
     assert not queue.limit(HOSTILE).stats().is_closed
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages.organizations import ORGANIZATIONS_PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.page_reader import assert_mistake, content_of, messages_of, page_url, post, read, words_of
 from tests.fixture_types import Client, FairQueue, Redis, Server, Settings
 from tests.lab.benchmarks.admin import cost
@@ -156,7 +156,7 @@ def test_an_organization_is_guaranteed_a_share(admin_client: Client, queue: Fair
     done = messages_of(act(admin_client, "acme", "settings", **form(share="0.2")))
     assert "Organization acme has weight 1 and no limit. It is guaranteed 20 % of the worker time." in done
     assert queue.organization("acme").stats().share == 0.2
-    assert LogEntry.objects.get().change_message.endswith("It is guaranteed 20 % of the worker time.")
+    assert AuditEntry.objects.get().text.endswith("It is guaranteed 20 % of the worker time.")
     assert lines(admin_client)[0].startswith("acme 0 0 0 0 1, at least 20 %")
     assert 'value="0.2"' in shown(admin_client, organization="acme")
     act(admin_client, "acme", "settings", **form())
@@ -180,7 +180,7 @@ def test_an_organization_is_paused_and_resumed(admin_client: Client, queue: Fair
     assert "paused" in words_of(shown(admin_client, organization="acme"))
     assert "Organization acme is resumed." in messages_of(act(admin_client, "acme", "resume"))
     assert queue.pop("w") is not None
-    assert [(e.object_id, e.change_message[:26]) for e in LogEntry.objects.order_by("pk")] == [
+    assert [(str(e), e.text[:26]) for e in AuditEntry.objects.order_by("pk")] == [
         ("default: acme", "Organization acme is pause"),
         ("default: acme", "Organization acme is resum"),
     ]
@@ -201,7 +201,7 @@ def test_the_weight_and_the_limit_are_set_together(admin_client: Client, queue: 
     assert message == "Organization acme has weight 2.5 and runs at most 1,000 tasks at once."
     stats = queue.organization("acme").stats()
     assert (stats.weight, stats.max_running) == (2.5, 1000)
-    assert LogEntry.objects.get().change_message == message
+    assert AuditEntry.objects.get().text == message
     message = messages_of(act(admin_client, "acme", "settings", **form(weight="0.001")))
     assert message == "Organization acme has weight 0.001 and no limit."
     stats = queue.organization("acme").stats()
@@ -241,5 +241,5 @@ def test_an_action_on_an_impossible_name_changes_nothing(admin_client: Client, q
         for name in ("", "x" * 300):
             fields = {"organization": name, "action": action, "confirm": "yes", **form()}
             assert "organization must be" in messages_of(admin_client.post(url(), fields, follow=True))
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
     assert queue.organizations().items == []

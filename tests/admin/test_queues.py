@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages import base as purging
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from tests.admin.page_reader import content_of, log_in, page_url, read, words_of
 from tests.counting import counted
 from tests.fixture_types import Client, FairQueue, Redis, Settings
@@ -98,9 +98,9 @@ def test_a_queue_is_paused_and_resumed(admin_client: Client, queue: FairQueue, m
     answer = act(admin_client, "resume")
     assert not mail.is_paused()
     assert "Queue mail goes on." in answer.content.decode()
-    first, second = LogEntry.objects.order_by("id")
-    assert (first.object_repr, second.object_repr) == ("mail", "mail")
-    assert "is paused" in first.get_change_message()
+    first, second = AuditEntry.objects.order_by("id")
+    assert (str(first), str(second)) == ("mail", "mail")
+    assert "is paused" in first.text
 
 
 def test_a_pause_may_have_a_note_and_an_end(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
@@ -120,7 +120,7 @@ def test_a_queue_is_not_purged_without_a_yes(admin_client: Client, mail: FairQue
         assert words in html
     assert "data-refresh" not in html, "a question must not be replaced by the table"
     assert waiting(mail) == 7
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
 
 
 def test_a_confirmed_purge_cancels_the_waiting_tasks(admin_client: Client, queue: FairQueue, mail: FairQueue) -> None:
@@ -130,8 +130,8 @@ def test_a_confirmed_purge_cancels_the_waiting_tasks(admin_client: Client, queue
     assert row(content(answer), "mail").startswith("mail no worker 0 – 1 0")
     assert waiting(mail) == 0
     assert waiting(queue) == 1
-    (entry,) = LogEntry.objects.all()
-    assert (entry.object_repr, entry.get_change_message()) == ("mail", "7 tasks canceled.")
+    (entry,) = AuditEntry.objects.all()
+    assert (str(entry), entry.text) == ("mail", "7 tasks canceled.")
 
 
 def test_a_large_purge_runs_in_slices(admin_client: Client, mail: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque import task
 from django_fairque.admin.pages import task_page
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.models import AuditEntry
 from django_fairque.tasks import registry
 from tests.admin.page_reader import page_url, post
 from tests.fixture_types import Client, FairQueue
@@ -61,7 +61,7 @@ def test_an_ended_task_runs_again_with_the_same_arguments(admin_client: Client, 
     for name in ("user_id", "priority", "payload", "name", "max_retries", "timeout"):
         assert getattr(again, name) == getattr(ended, name)
     assert queue.get_task("t").state is TaskState.FINISHED
-    shown, enqueued = (entry.get_change_message() for entry in LogEntry.objects.order_by("id"))
+    shown, enqueued = (entry.text for entry in AuditEntry.objects.order_by("id"))
     assert shown == "The payload is shown as it is, to run the task again"
     assert enqueued == f"Task {again.task_id} was enqueued."
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
 from django_fairque.admin.pages.schedules import SCHEDULES_PER_PAGE
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.schedules.schedule_ops import Schedule
+from django_fairque.models import AuditEntry
 from django_fairque.tasks.schedules import sync_schedules
 from tests.admin.page_reader import assert_mistake, led_to, log_in, messages_of, page_url, post, read
 from tests.fixture_types import Client, FairQueue, Redis, Settings
@@ -147,8 +147,8 @@ def test_a_schedule_is_added_by_cron(admin_client: Client, queue: FairQueue) -> 
     assert schedule.task["payload"] == {"args": ["acme", 42], "kwargs": {}}
     assert (schedule.task["user_id"], schedule.task["name"]) == ("acme", TASK)
     assert schedule.make_task(None).priority.name == "HIGH"
-    entry = LogEntry.objects.get()
-    assert (entry.object_id, entry.change_message) == ("default: nightly", messages_of(answer))
+    entry = AuditEntry.objects.get()
+    assert (str(entry), entry.text) == ("default: nightly", messages_of(answer))
 
 
 def test_a_disabled_schedule_is_added_by_interval(admin_client: Client, queue: FairQueue) -> None:
@@ -346,26 +346,26 @@ class TestActs:
     def test_a_schedule_is_run_paused_and_resumed(self, admin_client: Client, queue: FairQueue) -> None:
         text = messages_of(act(admin_client, "run", "a"))
         assert text == f"Schedule a: task {pop(queue).task_id} was enqueued."
-        assert LogEntry.objects.get().object_id == "default: a"
+        assert str(AuditEntry.objects.get()) == "default: a"
         for action in ("pause", "resume"):
             act(admin_client, action, "a")
             assert queue.schedules.get("a").enabled is (action == "resume")
-        assert LogEntry.objects.count() == 3
+        assert AuditEntry.objects.count() == 3
 
     def test_a_schedule_is_removed_after_a_question(self, admin_client: Client, queue: FairQueue) -> None:
         question = act(admin_client, "remove", "a")
         assert "Schedule a will be removed: Every 1 h." in question.content.decode()
         assert queue.schedules.get("a").enabled
-        assert not LogEntry.objects.exists()
+        assert not AuditEntry.objects.exists()
         fields = dict(question.context["pairs"])
         assert messages_of(act(admin_client, "remove", confirm="yes", **fields)) == "Schedule a was removed."
         assert queue.schedules.list() == []
-        assert LogEntry.objects.get().object_id == "default: a"
+        assert str(AuditEntry.objects.get()) == "default: a"
 
     def test_an_action_on_a_schedule_that_is_gone_changes_nothing(self, admin_client: Client, queue: FairQueue) -> None:
         for action in ("run", "pause", "resume", "remove"):
             assert "has no schedule 'gone'" in messages_of(act(admin_client, action, "gone"))
-        assert not LogEntry.objects.exists()
+        assert not AuditEntry.objects.exists()
 
 
 def test_a_schedule_is_previewed_as_it_is_typed_without_a_server(admin_client: Client, settings: Settings) -> None:

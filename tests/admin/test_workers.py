@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
 from django_fairque.engine.inspection.worker_activity import EndReason, ProcessDeath, ReportedTask, encode_activity
+from django_fairque.models import AuditEntry
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
 from tests.admin.page_reader import log_in, messages_of, page_url, post, read, words_of
@@ -129,7 +129,7 @@ def test_a_worker_is_drained_and_works_again(admin_client: Client, queue: FairQu
     assert 'value="work"' in text
     assert "will work again" in messages_of(act(admin_client, "work"))
     assert beat(queue) == "work"
-    assert [entry.object_id for entry in LogEntry.objects.all()] == ["default: w1"] * 2
+    assert [str(entry) for entry in AuditEntry.objects.all()] == ["default: w1"] * 2
 
 
 def pending(client: Client) -> str:
@@ -141,21 +141,21 @@ def test_a_worker_is_stopped_after_a_question(admin_client: Client, queue: FairQ
     question = act(admin_client, "stop")
     assert "with all its processes" in question.content.decode()
     assert beat(queue) is None
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
     answer = post(admin_client, url(), **{**dict(question.context["pairs"]), "action": "stop", "confirm": "yes"})
     assert "Worker w1 will stop" in messages_of(answer)
     assert beat(queue) == "stop"
     assert pending(admin_client) == "stop requested"
     beat(queue, status="stopping")
     assert pending(admin_client) == ""
-    assert LogEntry.objects.get().object_id == "default: w1"
+    assert str(AuditEntry.objects.get()) == "default: w1"
 
 
 def test_a_worker_that_is_gone_gets_no_command(admin_client: Client, queue: FairQueue) -> None:
     for action in ("drain", "work", "stop"):
         assert "Worker w9 is gone" in messages_of(act(admin_client, action, "w9", confirm="yes"))
     assert queue.workers() == []
-    assert not LogEntry.objects.exists()
+    assert not AuditEntry.objects.exists()
 
 
 def test_slots_show_their_task_its_user_and_its_run_time(admin_client: Client, queue: FairQueue) -> None:

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.conf import settings as django_settings
 from django.test import override_settings
+from library.tasks import complexity_of, parse_document, report_on
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.model.task import Task
+from tests.admin.dead_letters import bury
 from tests.browser.browser_errors import Watch
 from tests.chromium import MISSING, chromium, executable
 from tests.testproject.conftest import database, start_demo  # noqa: F401 - fixtures
@@ -103,6 +106,38 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
     """The site's queue, empty."""
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {}, "mail": {}}}
     return get_queue()
+
+
+def beat(queue: FairQueue) -> None:
+    """A worker is alive: said again and again, because one that falls silent is forgotten."""
+    queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
+
+
+@pytest.fixture
+def full(queue: FairQueue) -> None:
+    """Something of everything."""
+    beat(queue)
+    queue.schedules.add("nightly-report", task=Task.create("acme", 3, None, name="shop.report"), cron="30 4 * * 1-5")
+    for number in range(7):
+        bury(queue, ValueError(f"'nobody-{number}@' is no address"), payload={"args": ["x" * 300], "api_token": "t0p"})
+    for number in range(5):
+        queue.push(Task.create("a-customer-with-a-long-name.example", 3, {"order": 7}, name="shop.orders.tasks.send"))
+        (lease,) = queue.pop_batch(1, "web-1.example:4711")
+        if number % 2:
+            queue.finish(lease, {"sent": number})
+        else:
+            queue.set_progress(lease, number, 10, "rendered")
+    (parse_document.s("json", 1) >> complexity_of.s("json") >> report_on.s("json")).enqueue()
+    queue.push_batch([Task.create("noisy", 1 + number % 6, number, name="shop.index") for number in range(60)])
+    queue.push(Task.create("acme", 3, None, execute_after=4_000_000_000.0))
+    queue.cancel(queue.push(Task.create("acme", 3, None)).task_id, reason="no more wanted")
+    queue.user("acme").set_max_running(1)
+    queue.user("acme").pause()
+    queue.user("acme").set_organization("an-organisation-with-a-long-name.example")
+    queue.organization("an-organisation-with-a-long-name.example").set_max_running(1000)
+    queue.user("noisy").set_organization("sales")
+    queue.organization("sales").pause()
+    queue.incidents.open_limit("failures", "12 tasks failed in the last minute")
 
 
 @pytest.fixture

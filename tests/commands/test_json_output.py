@@ -33,8 +33,8 @@ def test_the_reference_names_every_command_with_json() -> None:
     assert sorted(DOCUMENTED) == sorted(with_json())
 
 
-ELSEWHERE = {"fairque_events", "fairque_outbox", "fairque_schedule runs"}
-"""Their rows are not in the queue, or are of one schedule: tests/events, tests/outbox and tests/commands have them."""
+ELSEWHERE = {"fairque_audit", "fairque_events", "fairque_outbox", "fairque_schedule runs"}
+"""Rows that are not in the queue, or are of one schedule: tests/events, tests/outbox and tests/commands have them."""
 
 
 @pytest.mark.parametrize(

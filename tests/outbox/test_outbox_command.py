@@ -10,13 +10,12 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 from django.utils import timezone
 
-from django_fairque.models import OutboxEntry
+from django_fairque.models import AuditEntry, OutboxEntry
 from django_fairque.outbox import relay
 from django_fairque.signals import task_pushed
 
@@ -134,7 +133,7 @@ class TestAdmin:
         answer = admin_client.post(reverse(self.LIST), data, follow=True)
         assert "2 tasks were relayed." in answer.content.decode()
         assert arrived(queue) == [1, 2]
-        assert LogEntry.objects.get().object_id == str(entry.pk)
+        assert str(AuditEntry.objects.get()) == "default: work (acme)"
 
     def try_again(self, client: Client) -> str:
         data = {"action": "try_again", "_selected_action": [rows()[0].pk]}

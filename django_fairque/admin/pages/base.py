@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from urllib.parse import unquote, urlencode
@@ -17,6 +18,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.cache import patch_cache_control, patch_vary_headers
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -24,10 +26,12 @@ from django.views import View
 
 from django_fairque.admin.page_queues import page_queue, queue_names
 from django_fairque.admin.status_line import read_status
+from django_fairque.audit import collect_acts, read_entries, write_entry
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.lanes import LANES, Lane
+from django_fairque.engine.scripting.acts import Act, merge_acts
 from django_fairque.engine.statistics.queue_stats import have_other_lanes
-from django_fairque.models import OutboxEntry, Queue
+from django_fairque.models import AuditEntry, OutboxEntry, Queue
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
@@ -45,8 +49,8 @@ T = TypeVar("T")
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
 """A header of the script that refreshes a page: the response contains only the parts that change."""
-SUBJECT_MAX_CHARACTERS = 200
-"""Characters that the admin's log stores for the name of an object."""
+SLICES_SECONDS = 3600.0
+"""Seconds for which a confirmed act on many objects may go on as one entry of the audit."""
 PURGES_PER_REQUEST = 10_000
 """Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
 
@@ -120,7 +124,6 @@ class AdminPage(View):
     permission: ClassVar[str]
     """The permission to see the page: a codename of `Queue`, such as ``view_user``."""
     actions: ClassVar[dict[str, Action]] = {}
-    in_menu: ClassVar[bool] = True
     list_name: ClassVar[str] = ""
     """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
     subject_field: ClassVar[str] = ""
@@ -136,8 +139,12 @@ class AdminPage(View):
     """The `QueueAdmin` below which the page hangs; given to `as_view`."""
     form: forms.Form | None = None
     """The form as it was posted, with its mistakes."""
+    entry: AuditEntry | None = None
+    """The entry of the audit that the request has written."""
     request: HttpRequest
     queue: FairQueue
+    _acts: list[Act]
+    """The acts of the request that are not in the audit yet."""
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "name"):
@@ -189,7 +196,7 @@ class AdminPage(View):
 
     @property
     def subject(self) -> str:
-        """The object of an action, for the audit trail; empty for the queue."""
+        """The object of an action, for the audit; empty for the queue."""
         return unquote(self.request.POST.get(self.subject_field, ""))
 
     @property
@@ -288,25 +295,28 @@ class AdminPage(View):
             raise PermissionDenied
         try:
             self._open_queue()
-            done = action.method(self)
+            with collect_acts() as self._acts:
+                done = action.method(self)
         except Question as question:
             own = (
                 "csrfmiddlewaretoken",
                 "action",
                 "confirm",
                 "lane" if question.chooses_lane else "",
+                "audit_entry",
                 *question.fields,
             )
             pairs = [(name, value) for name, values in request.POST.lists() if name not in own for value in values]
             pairs += question.fields.items()
+            pairs += [("audit_entry", str(self.entry.pk))] if self.entry else []
             facts = {"queues": [self.queue_name], "question": question, "pairs": pairs, "back": self.get_return_url()}
             return self._respond("confirm", action=request.POST["action"], **facts)
         except InvalidForm as invalid:
             self.form, self.refreshes = invalid.form, False
             return self.get(request, **kwargs)
         except (errors.FairQueueError, ValueError) as error:
-            if isinstance(error, errors.ShardsAwayError) and len(error.shards) < self.queue.config.shards:
-                self.log(str(error))  # the other shards may have done it
+            if self._acts:
+                self.log(str(error))  # a part of it was done
             messages.error(request, str(error))
             self.report_failure(error)
         else:
@@ -344,31 +354,43 @@ class AdminPage(View):
         Args:
             cancel: cancels at most this number of tasks, notes their ids, and returns the number of canceled tasks.
             waiting: counts the tasks that still wait.
-            summary_of: returns the sentence about the number of canceled tasks; each slice is a line of the audit trail.
+            summary_of: returns the sentence about the number of canceled tasks.
             question: returns the question about the tasks that still wait, after that sentence.
         """
         if not self.is_confirmed:
             raise question(waiting())
         done = results.cancel_and_send_signals(self.queue, lambda note: cancel(PURGES_PER_REQUEST, note=note))
-        text = summary_of(done)
+        total = int(self.posted_number("done", "0")) + done
+        text = summary_of(total)
         left = waiting() if done >= PURGES_PER_REQUEST else 0
         if left:
             self.log(text)
-            raise question(left, text)
+            further = question(left, text)
+            further.fields = {"done": str(total)}
+            raise further
         return text
 
     def log(self, sentence: str) -> None:
-        """Add a line to the admin's audit trail: the queue, the changed part of it, and the action.
+        """Write what the request has done into the audit, with the sentence that the operator sees.
 
-        The line's name has at most `SUBJECT_MAX_CHARACTERS`. A longer name, such as the ids of many tasks, is added to the
-        text.
+        If the request goes on with an act on many objects, its entry is extended: one act is one entry.
         """
-        name = f"{self.queue_name}: {self.subject}" if self.subject else self.queue_name
-        if len(name) > SUBJECT_MAX_CHARACTERS:
-            sentence = f"{sentence} {name}"
-        # PostgreSQL can't store a NUL character.
-        name, sentence = (text.replace("\0", "\N{SYMBOL FOR NULL}") for text in (name, sentence))
-        self.model_admin.log_change(self.request, Queue(name=name[:SUBJECT_MAX_CHARACTERS]), sentence)
+        nothing = Act(self.queue_name, self.request.POST["action"], self.subject_field or self.name.replace("_", " "))
+        act = merge_acts(self._acts or [nothing])
+        self._acts = []
+        act = replace(act, subject=self.subject or act.subject)
+        actor = self.request.user.get_username()
+        self.entry = write_entry(actor, "admin", act, text=sentence, earlier=self._find_earlier(actor, act))
+
+    def _find_earlier(self, actor: str, act: Act) -> AuditEntry | None:
+        """Return the entry that the form names, if it is of the same operator and act."""
+        number = self.request.POST.get("audit_entry", "")
+        if not re.fullmatch("[0-9]{1,18}", number):
+            return None
+        since = timezone.now() - timedelta(seconds=SLICES_SECONDS)
+        same = read_entries().filter(actor=actor, source="admin", queue=act.queue, act=act.name, at__gte=since)
+        found: AuditEntry | None = same.filter(pk=int(number)).first()
+        return found
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:
         """The URL of a page, for the queue that is shown."""
@@ -399,18 +421,24 @@ class AdminPage(View):
             for count in hours
         ]
 
-    def menu(self) -> list[dict[str, Any]]:
-        """The pages that the request's user may see, and the outbox, which belongs to all queues."""
+    def menu(self) -> list[tuple[StrOrPromise, list[dict[str, Any]]]]:
+        """The groups of pages that the request's user may see, and the outbox, which belongs to all queues."""
         site = self.model_admin.admin_site
-        pages = [
-            {"title": page.title, "url": self.url(page.name), "is_here": page is type(self)}
-            for page in self.model_admin.pages
-            if page.in_menu and self.may(page.permission)
+        groups = [
+            (
+                group,
+                [
+                    {"title": page.title, "url": self.url(page.name), "is_here": page is type(self)}
+                    for page in pages
+                    if self.may(page.permission)
+                ],
+            )
+            for group, pages in self.model_admin.menu
         ]
         if site.is_registered(OutboxEntry) and self.may("view_outboxentry"):
             path = reverse(f"admin:{APP}_outboxentry_changelist", current_app=site.name)
-            pages.append({"title": _("Outbox"), "url": path, "is_here": False})
-        return pages
+            groups[-1][1].append({"title": _("Outbox"), "url": path, "is_here": False})
+        return [(group, pages) for group, pages in groups if pages]
 
 
 def refusal(error: errors.FairQueueError) -> forms.ValidationError:

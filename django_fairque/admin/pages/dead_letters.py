@@ -310,7 +310,6 @@ class DeadLetterPage(PayloadEditor):
     path = "dead-letters/<str:key>/"
     title = gettext_lazy("Dead letter")
     permission = "view_deadletter"
-    in_menu = False
     list_name = "dead_letters"
     refreshes = False
 

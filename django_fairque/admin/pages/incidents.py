@@ -6,17 +6,15 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.contenttypes.models import ContentType
-from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_fairque.admin.pages.audit import audit_row
 from django_fairque.admin.pages.base import AdminPage, NotHereError
+from django_fairque.audit import read_entries
 from django_fairque.engine.statistics.incidents import sorted_users
-from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.incident_impact import HOUR_SECONDS, incident_impact
 from django_fairque.monitoring.redaction import redacted_line
@@ -75,7 +73,6 @@ class IncidentPage(AdminPage):
     path = "incidents/id-<str:key>/"
     title = gettext_lazy("Incident")
     permission = "view_queue"
-    in_menu = False
     list_name = "incidents"
 
     def template_context(self) -> dict[str, Any]:
@@ -102,18 +99,18 @@ class IncidentPage(AdminPage):
             "busiest": impact.busiest[:BUSIEST_SHOWN] if self.may("view_user") else [],
             "is_recent": any(user.busy_seconds is not None for user in impact.users),
             "is_by_day": impact.period_seconds > HOUR_SECONDS,
-            "acts": self._acts(incident),
+            "acts": self._list_acts(incident),
             "acts_before": duration(ACTS_BEFORE_SECONDS),
             "audit": self.url("audit"),
         }
 
-    def _acts(self, incident: Incident) -> list[LogEntry]:
-        """Read the acts of operators on the queue from an hour before the incident until its end, the earliest first."""
-        name, zone = self.queue_name, timezone.get_current_timezone()
+    def _list_acts(self, incident: Incident) -> list[dict[str, Any]]:
+        """Read the acts on the queue from an hour before the incident until its end, the earliest first."""
         begin, end = incident.opened_at - ACTS_BEFORE_SECONDS, incident.closed_at or time.time()
-        entries = LogEntry.objects.filter(
-            Q(object_repr=name) | Q(object_repr__startswith=f"{name}: "),
-            content_type=ContentType.objects.get_for_model(Queue),
-            action_time__range=[datetime.fromtimestamp(moment, tz=zone) for moment in (begin, end)],
+        zone = timezone.get_current_timezone()
+        entries = read_entries().filter(
+            queue=self.queue_name, at__range=[datetime.fromtimestamp(moment, tz=zone) for moment in (begin, end)]
         )
-        return list(entries.select_related("user").order_by("action_time", "pk")[:ACTS_SHOWN])
+        if not self.may("view_outboxentry"):
+            entries = entries.exclude(kind="outbox")
+        return [audit_row(entry) for entry in entries.order_by("at", "pk")[:ACTS_SHOWN]]

@@ -54,7 +54,6 @@ class RunPage(AdminPage):
     path = "runs/id-<str:key>/"
     title = gettext_lazy("Run")
     permission = "view_dependency"
-    in_menu = False
     list_name = "runs"
 
     def template_context(self) -> dict[str, Any]:

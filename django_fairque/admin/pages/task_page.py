@@ -76,7 +76,6 @@ class TaskPage(PayloadEditor):
     path = "tasks/id-<str:key>/"
     title = gettext_lazy("Task")
     permission = "view_task"
-    in_menu = False
     list_name = "tasks"
 
     new_task_id = ""

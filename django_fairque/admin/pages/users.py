@@ -9,9 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.functional import lazy
@@ -19,8 +17,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_fairque.admin.charts import LineChart, draw_charts
+from django_fairque.admin.pages.audit import audit_row
 from django_fairque.admin.pages.base import (
-    SUBJECT_MAX_CHARACTERS,
     Action,
     AdminPage,
     InvalidForm,
@@ -30,6 +28,7 @@ from django_fairque.admin.pages.base import (
     lane_rows,
     run_form_check,
 )
+from django_fairque.audit import MAX_SUBJECT_CHARACTERS, read_entries
 from django_fairque.conf import get_config
 from django_fairque.engine.inspection.pages import ResultPage
 from django_fairque.engine.model.errors import ConfigurationError, RedisConnectionError, TaskValidationError
@@ -47,7 +46,6 @@ from django_fairque.engine.users.users import (
     UserQueue,
     UserStats,
 )
-from django_fairque.models import Queue
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
 from django_fairque.monitoring.translations import word
 from django_fairque.monitoring.wait_explanations import with_details
@@ -713,12 +711,11 @@ class UsersPage(AdminPage):
             "ended_examined": 0 if ended.is_whole else ended.examined,
         }
 
-    def _changes(self, user_id: str) -> list[LogEntry]:
-        """Read the changes that operators made to this user, the latest first."""
-        subject = f"{self.queue_name}: {user_id}".replace("\0", "\N{SYMBOL FOR NULL}")[:SUBJECT_MAX_CHARACTERS]
-        of_queues = ContentType.objects.get_for_model(Queue)
-        entries = LogEntry.objects.filter(content_type=of_queues, object_id=subject).select_related("user")
-        return list(entries.order_by("-action_time", "-pk")[:LATEST_ROWS])
+    def _changes(self, user_id: str) -> list[dict[str, Any]]:
+        """Read what the audit has about this user, the latest first."""
+        subject = user_id.replace("\0", "\N{SYMBOL FOR NULL}")[:MAX_SUBJECT_CHARACTERS]
+        entries = read_entries().filter(queue=self.queue_name, kind="user", subject=subject)
+        return [audit_row(entry) for entry in entries[:LATEST_ROWS]]
 
     @Action("change_user")
     def pause(self) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters import letters as records
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, make_group
@@ -24,6 +24,8 @@ from django_fairque.engine.model.lanes import Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.model.signature import SignedFields, sign_payload
+from django_fairque.engine.scripting.acts import Act as RecordedAct
+from django_fairque.engine.scripting.acts import Values, is_recording, record_act
 from django_fairque.engine.scripting.commands import Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, read_sound, slices
 from django_fairque.engine.scripting.task_fields import read_task_fields
@@ -43,6 +45,7 @@ MAX_DEAD_LETTERS_READ = 10_000
 
 Key = tuple[str, int]
 """A task's id, and the number of times that it had become a dead letter."""
+T = TypeVar("T")
 Act = Callable[[Commands, Sequence[Key]], Operation[int]]
 """A change of the dead letters with these keys on one shard. The operation returns how many it has changed."""
 
@@ -133,7 +136,8 @@ class DeadLetterQueue:
         `TaskValidationError` if ``lane`` has another value, or if no ``payload`` is given and that of the entry was
         removed (``max_dead_letters``).
         """
-        return self._run(requeue(self._shards, entry_id, payload, lane, now))
+        steps = requeue(self._shards, entry_id, payload, lane, now)
+        return self._run(record_letters(self._shards, "requeue", steps, entry_id, lane))
 
     def requeue_many(
         self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
@@ -144,7 +148,11 @@ class DeadLetterQueue:
 
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
-        return self._write_all_shards(lambda shards: requeue_some(shards, entry_ids, payload, lane, now))
+        return self._write_all_shards(
+            lambda shards: record_letters(
+                shards, "requeue", requeue_some(shards, entry_ids, payload, lane, now), entry_ids, lane
+            )
+        )
 
     def requeue_all(
         self,
@@ -163,8 +171,11 @@ class DeadLetterQueue:
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
         message contains their number.
         """
+        only = Filter.create(filters)
         return self._write_all_shards(
-            lambda shards: requeue_all(shards, Filter.create(filters), payload, lane, limit, now)
+            lambda shards: record_letters(
+                shards, "requeue", requeue_all(shards, only, payload, lane, limit, now), str(only), lane
+            )
         )
 
     def discard(self, entry_id: str, *, now: float | None = None) -> None:
@@ -172,14 +183,16 @@ class DeadLetterQueue:
 
         ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
         """
-        self._run(discard(self._shards, entry_id, now))
+        self._run(record_letters(self._shards, "discard", discard(self._shards, entry_id, now), entry_id))
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Discard those of these entries that are still there, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
-        return self._write_all_shards(lambda shards: discard_some(shards, entry_ids, now))
+        return self._write_all_shards(
+            lambda shards: record_letters(shards, "discard", discard_some(shards, entry_ids, now), entry_ids)
+        )
 
     def discard_all(self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]) -> int:
         """Discard the entries that match, in bounded slices.
@@ -187,7 +200,10 @@ class DeadLetterQueue:
         ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
         were discarded. Raises `ShardsAwayError` as `requeue_all` does.
         """
-        return self._write_all_shards(lambda shards: discard_all(shards, Filter.create(filters), limit, now))
+        only = Filter.create(filters)
+        return self._write_all_shards(
+            lambda shards: record_letters(shards, "discard", discard_all(shards, only, limit, now), str(only))
+        )
 
     def cleanup(self, older_than: float, *, now: float | None = None) -> int:
         """Forget old entries and their tasks.
@@ -195,7 +211,32 @@ class DeadLetterQueue:
         ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
         `requeue_all` does.
         """
-        return self._write_all_shards(lambda shards: cleanup(shards, older_than, now))
+        return self._write_all_shards(
+            lambda shards: record_letters(
+                shards, "forget", cleanup(shards, older_than, now), f"older_than {short(older_than)}"
+            )
+        )
+
+
+def record_letters(
+    shards: Shards, act: str, steps: Operation[T], subject: str | Sequence[str], lane: Lane = "normal"
+) -> Operation[T]:
+    """Change dead letters, and record the act. ``subject`` are their ids, or names the choice of letters."""
+
+    def read_count() -> Operation[Values]:
+        return {"dead letters": (yield from count(shards))}
+
+    def describe(result: T) -> Values:
+        changed = {} if result is None else {ACT_RESULTS[act]: result if isinstance(result, int) else 1}
+        return {**changed, **({} if lane == "normal" else {"lane": lane})}
+
+    if not is_recording():
+        return steps
+    name = ", ".join(map(str, subject)) if isinstance(subject, (list, tuple)) else str(subject)
+    return record_act(RecordedAct(shards.name, act, "dead letter", name), steps, read_count, describe)
+
+
+ACT_RESULTS = {"requeue": "requeued", "discard": "discarded", "forget": "forgotten"}
 
 
 def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Letter]]:

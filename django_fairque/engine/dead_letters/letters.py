@@ -121,6 +121,11 @@ class Filter:
                 raise TypeError(f"there is no filter {key!r}; expected one of {', '.join(FILTER_CHECKS)}")
         return cls(**{key: FILTER_CHECKS[key](value, key) for key, value in filters.items() if value is not None})
 
+    def __str__(self) -> str:
+        """Name the filters, for a record; "all" if there are none."""
+        found = {key: value for key, value in vars(self).items() if value is not None and key != "moved_until"}
+        return ", ".join(f"{key} {getattr(value, 'value', value)}" for key, value in found.items()) or "all"
+
     def matches(self, letter: Letter, now: float) -> bool:
         age = now - letter.moved_at
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.model import errors
 from django_fairque.engine.model import payload as json_payload
@@ -18,6 +18,7 @@ from django_fairque.engine.model.payload import unpack
 from django_fairque.engine.model.priority import SCORE_PER_PRIORITY, Priority
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
+from django_fairque.engine.scripting.acts import Act, Values, is_recording, record_act
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, skipped_time
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, slices
 from django_fairque.engine.scripting.task_fields import read_task_fields
@@ -26,8 +27,12 @@ from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
+C = TypeVar("C", bound=int)
+
 TASKS_PER_CALL = 200
 """Tasks changed or read in one call: the server does nothing else meanwhile."""
+MAX_TASKS_READ_FOR_RECORD = 1000
+"""Tasks whose states are read before and after a recorded act. For more tasks, only the number of changed ones is recorded."""
 
 Note = Callable[[Sequence[str]], object] | None
 """A function that is called with the ids of canceled tasks, once for each slice."""
@@ -46,11 +51,43 @@ class Progress:
 
 def cancel(shards: Shards, task_id: str, reason: str, now: float | None) -> Operation[bool]:
     check_text(reason, "reason")
-    return (yield from _change_one(shards, task_id, "cancel", reason, now))
+    steps = _change_one(shards, task_id, "cancel", reason, now)
+    return (yield from _record_tasks(shards, "cancel", [task_id], steps, count_canceled))
 
 
 def ignore_dependencies(shards: Shards, task_id: str, now: float | None) -> Operation[bool]:
-    return (yield from _change_one(shards, task_id, "run_now", TaskState.DEFERRED.value, now))
+    steps = _change_one(shards, task_id, "run_now", TaskState.DEFERRED.value, now)
+    return (yield from _record_tasks(shards, "release", [task_id], steps, _count_queued))
+
+
+def count_canceled(count: int) -> Values:
+    return {"canceled": int(count)}
+
+
+def _count_queued(count: int) -> Values:
+    return {"queued": int(count)}
+
+
+def _record_tasks(
+    shards: Shards, act: str, task_ids: Sequence[str], steps: Operation[C], describe: Callable[[int], Values]
+) -> Operation[C]:
+    """Change the tasks, and record the act with the states before and after."""
+    if not is_recording():
+        return (yield from steps)
+    ids = check_ids(task_ids, "task ids")
+
+    def read_states() -> Operation[Values]:
+        if len(ids) > MAX_TASKS_READ_FOR_RECORD:
+            return {}
+        states = Counter[str]()
+        places = yield from shards.locate(ids)
+        for shard in set(places.values()):
+            there = [task_id for task_id in ids if places[task_id] is shard]
+            records = yield from read_task_fields(shard.keys, there, "state")
+            states.update(state.decode() for (state,) in records if state)
+        return states
+
+    return (yield from record_act(Act(shards.name, act, "task", ", ".join(ids)), steps, read_states, describe))
 
 
 def _change_one(shards: Shards, task_id: str, script: str, option: str, now: float | None) -> Operation[bool]:
@@ -87,14 +124,16 @@ def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note
     def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
         return len((yield from cancel_noting(commands, ids, reason, note, now)))
 
-    return (yield from _change_some(shards, task_ids, change, "tasks were canceled"))
+    steps = _change_some(shards, task_ids, change, "tasks were canceled")
+    return (yield from _record_tasks(shards, "cancel", task_ids, steps, count_canceled))
 
 
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:
     def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
         return (yield from _codes(commands, "run_now", TaskState.SCHEDULED.value, ids, now)).count(1)
 
-    return (yield from _change_some(shards, task_ids, change, "tasks were queued"))
+    steps = _change_some(shards, task_ids, change, "tasks were queued")
+    return (yield from _record_tasks(shards, "run now", task_ids, steps, _count_queued))
 
 
 def _change_some(
@@ -303,7 +342,8 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
             note(more)
         return len(done) + len(more)
 
-    total = yield from sum_over_shards(shards, cancel_there, f"tasks of run {run_id!r} were canceled")
+    steps = sum_over_shards(shards, cancel_there, f"tasks of run {run_id!r} were canceled")
+    total = yield from record_act(Act(shards.name, "cancel", "run", run_id), steps, describe=count_canceled)
     if len(unknown) == len(shards):
         raise unknown[0]
     return total

@@ -17,6 +17,7 @@ from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, c
 from django_fairque.engine.model.lease import Lease, LeaseKey, check_lease, leases_of_reply
 from django_fairque.engine.model.outcome import NewcomerHead, Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import BlockingCommand, Operation, Read, ScriptCall, parse_scores
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, ShardScheduler, ShardSchedulers, Window
@@ -334,10 +335,18 @@ def set_worker_command(shards: Shards, worker: str, command: str, now: float | N
     if command not in WORKER_COMMANDS:
         raise TaskValidationError(f"a command is one of {', '.join(WORKER_COMMANDS)}, got {short(command)}")
     check_id(worker, "worker")
-    is_known = False
-    for shard in shards:
-        is_known = bool((yield shard.call("set_worker_command", [command], now, worker=worker))) or is_known
-    return is_known
+
+    def send() -> Operation[bool]:
+        is_known = False
+        for shard in shards:
+            is_known = bool((yield shard.call("set_worker_command", [command], now, worker=worker))) or is_known
+        return is_known
+
+    def read_command() -> Operation[Values]:
+        (last,) = yield Read([("HGET", shards.home.keys.worker(worker), "command")])
+        return {"command": last.decode() if last else None}
+
+    return (yield from record_act(Act(shards.name, command, "worker", worker), send(), read_command))
 
 
 def release_worker(

@@ -14,6 +14,8 @@ from django_fairque.engine.inspection.pages import PartialList, check_limit
 from django_fairque.engine.model.durations import now_us, number
 from django_fairque.engine.model.ids import check_id
 from django_fairque.engine.model.limits import ClosingEnd, encode_end, limit_id_of, write_rate
+from django_fairque.engine.model.pauses import format_moment
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
 from django_fairque.engine.scripting.operations import Operation, parse_scores, read_each, read_sound
 
@@ -96,7 +98,19 @@ def parse_limit_id(name: bytes) -> tuple[str, str | None]:
 
 
 def change(shards: Shards, key: str, user: str | None, action: Sequence[object], now: float | None) -> Operation[None]:
-    """Change a limit on the shards of its users, then raise `ShardsAwayError` if one can't be reached."""
+    """Change a limit on the shards of its users, then raise `ShardsAwayError` if one can't be reached. Record the act."""
+
+    def read_closing() -> Operation[Values]:
+        (found,) = yield from stats(shards, [(key, user)], now)
+        return {"closed": found.is_closed, "until": format_moment(found.closed_until)}
+
+    subject = key if user is None else f"{key} ({user})"
+    return record_act(
+        Act(shards.name, str(action[0]), "limit", subject), _change(shards, key, user, action, now), read_closing
+    )
+
+
+def _change(shards: Shards, key: str, user: str | None, action: Sequence[object], now: float | None) -> Operation[None]:
     wanted = shards if user is None else (shards.get_shard(user),)
     for shard in wanted:
         yield shard.call("limit", [limit_id_of(key, user), *action], now)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from django_fairque.engine.maintenance.invariants import WRONG_TYPE_INVARIANT, check_shard
 from django_fairque.engine.maintenance.samples import record_sample
 from django_fairque.engine.maintenance.snapshot import Violation, encode_name
-from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, decode_pause, pause_fields, pause_values
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
@@ -68,7 +70,10 @@ def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
 
 
 def pause(shards: Shards, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
-    yield from set_pause(shards, pause_fields(note, until, now), now)
+    fields = pause_fields(note, until, now)
+    yield from record_act(
+        Act(shards.name, "pause", "queue"), set_pause(shards, fields, now), partial(_read_values, shards)
+    )
 
 
 def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | None) -> Operation[None]:
@@ -80,9 +85,17 @@ def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | N
 
 def resume(shards: Shards, now: float | None) -> Operation[None]:
     """Resume the shards that can be reached, then raise `ShardsAwayError` if there are others."""
-    for shard in shards:
-        yield shard.call("pause", [0, ""], now)
-    shards.check_present("resumed without some")
+
+    def change() -> Operation[None]:
+        for shard in shards:
+            yield shard.call("pause", [0, ""], now)
+        shards.check_present("resumed without some")
+
+    yield from record_act(Act(shards.name, "resume", "queue"), change(), partial(_read_values, shards))
+
+
+def _read_values(shards: Shards) -> Operation[Values]:
+    return pause_values((yield from read_pause(shards)))
 
 
 def read_pause(shards: Shards) -> Operation[Pause | None]:
@@ -140,7 +153,8 @@ def repair(shards: Shards, now: float | None) -> Operation[list[Repair]]:
         done.extend(some)
         return len(some)
 
-    yield from sum_over_shards(shards, fix, "repairs were made")
+    steps = sum_over_shards(shards, fix, "repairs were made")
+    yield from record_act(Act(shards.name, "repair", "queue"), steps, describe=lambda count: {"repairs": count})
     return done
 
 

@@ -25,6 +25,7 @@ from django_fairque.engine.model.ids import new_nonce, split_names
 from django_fairque.engine.model.pauses import encode_pause
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.schedules import schedule_ops
+from django_fairque.engine.scripting.acts import Act, record_act
 from django_fairque.engine.scripting.operations import Operation, Read, Scan, read_users, scan_pattern, slices
 from django_fairque.engine.users import organizations
 
@@ -62,6 +63,11 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
     Raises:
         QueueNotDrainedError: the queue has waiting or running tasks, dead letters or running workers. Nothing was changed.
     """
+    act = Act(old.name, "reshard", "queue", before={"shards": len(old)}, after={"shards": len(new)})
+    return (yield from record_act(act, _reshard(old, new, now)))
+
+
+def _reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardResult]:
     yield from _check_drained(old)
     for shard in (*old.all[1:], *new.all[1:]):  # delete the copies before the number changes
         yield Read([("DEL", shard.keys("shards"))])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Union
+from datetime import datetime, timedelta, timezone
+from typing import Any, Union
 
 from django_fairque.engine.model.durations import LATEST_TIME, duration, moment, now_us, number, to_us
 from django_fairque.engine.model.errors import TaskValidationError, short
@@ -60,6 +60,17 @@ def decode_pause(record: Mapping[bytes, bytes | None]) -> Pause | None:
         return None
     until = min(value / 1_000_000, LATEST_TIME) if value > 1 else None
     return Pause((record.get(b"pause_note") or b"").decode(errors="replace"), until)
+
+
+def pause_values(pause: Pause | None) -> dict[str, Any]:
+    """Return the values of a pause for an audit."""
+    note, until = (None, None) if pause is None else (pause.note or None, pause.until)
+    return {"paused": pause is not None, "note": note, "until": format_moment(until)}
+
+
+def format_moment(moment: float | None) -> str | None:
+    """Return a Unix time in UTC, to the second."""
+    return None if moment is None else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
 
 
 def has_pause_end(record: Mapping[bytes, bytes]) -> bool:

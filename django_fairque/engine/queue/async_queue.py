@@ -24,7 +24,7 @@ from django_fairque.engine.maintenance import operations as maintenance
 from django_fairque.engine.maintenance import resharding
 from django_fairque.engine.maintenance.invariants import check_invariants
 from django_fairque.engine.model.durations import duration, positive_us
-from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
+from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, short
 from django_fairque.engine.model.ids import Users, check_id, check_text
 from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
@@ -926,7 +926,8 @@ class AsyncDeadLetterQueue:
         `TaskValidationError` if ``lane`` has another value, or if no ``payload`` is given and that of the entry was
         removed (``max_dead_letters``).
         """
-        return await self._run(sync_dead_letters.requeue(self._shards, entry_id, payload, lane, now))
+        steps = sync_dead_letters.requeue(self._shards, entry_id, payload, lane, now)
+        return await self._run(sync_dead_letters.record_letters(self._shards, "requeue", steps, entry_id, lane))
 
     async def requeue_many(
         self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
@@ -938,7 +939,13 @@ class AsyncDeadLetterQueue:
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
         """
         return await self._write_all_shards(
-            lambda shards: sync_dead_letters.requeue_some(shards, entry_ids, payload, lane, now)
+            lambda shards: sync_dead_letters.record_letters(
+                shards,
+                "requeue",
+                sync_dead_letters.requeue_some(shards, entry_ids, payload, lane, now),
+                entry_ids,
+                lane,
+            )
         )
 
     async def requeue_all(
@@ -958,8 +965,15 @@ class AsyncDeadLetterQueue:
         Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
         message contains their number.
         """
+        only = Filter.create(filters)
         return await self._write_all_shards(
-            lambda shards: sync_dead_letters.requeue_all(shards, Filter.create(filters), payload, lane, limit, now)
+            lambda shards: sync_dead_letters.record_letters(
+                shards,
+                "requeue",
+                sync_dead_letters.requeue_all(shards, only, payload, lane, limit, now),
+                str(only),
+                lane,
+            )
         )
 
     async def discard(self, entry_id: str, *, now: float | None = None) -> None:
@@ -967,14 +981,22 @@ class AsyncDeadLetterQueue:
 
         ``entry_id`` is the entry's id. Raises `TaskNotFoundError` if it was requeued, discarded or forgotten.
         """
-        await self._run(sync_dead_letters.discard(self._shards, entry_id, now))
+        await self._run(
+            sync_dead_letters.record_letters(
+                self._shards, "discard", sync_dead_letters.discard(self._shards, entry_id, now), entry_id
+            )
+        )
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
         """Discard those of these entries that are still there, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
-        return await self._write_all_shards(lambda shards: sync_dead_letters.discard_some(shards, entry_ids, now))
+        return await self._write_all_shards(
+            lambda shards: sync_dead_letters.record_letters(
+                shards, "discard", sync_dead_letters.discard_some(shards, entry_ids, now), entry_ids
+            )
+        )
 
     async def discard_all(
         self, *, limit: int | None = None, now: float | None = None, **filters: Unpack[Filters]
@@ -984,8 +1006,11 @@ class AsyncDeadLetterQueue:
         ``limit`` is the largest number of entries; all by default. ``filters`` choose the entries. Returns how many
         were discarded. Raises `ShardsAwayError` as `requeue_all` does.
         """
+        only = Filter.create(filters)
         return await self._write_all_shards(
-            lambda shards: sync_dead_letters.discard_all(shards, Filter.create(filters), limit, now)
+            lambda shards: sync_dead_letters.record_letters(
+                shards, "discard", sync_dead_letters.discard_all(shards, only, limit, now), str(only)
+            )
         )
 
     async def cleanup(self, older_than: float, *, now: float | None = None) -> int:
@@ -994,7 +1019,11 @@ class AsyncDeadLetterQueue:
         ``older_than`` is the age in seconds. Returns how many were forgotten. Raises `ShardsAwayError` as
         `requeue_all` does.
         """
-        return await self._write_all_shards(lambda shards: sync_dead_letters.cleanup(shards, older_than, now))
+        return await self._write_all_shards(
+            lambda shards: sync_dead_letters.record_letters(
+                shards, "forget", sync_dead_letters.cleanup(shards, older_than, now), f"older_than {short(older_than)}"
+            )
+        )
 
 
 class AsyncSchedules:
@@ -1042,14 +1071,18 @@ class AsyncSchedules:
         """
         checked = schedule_ops.check_options(options)
         place = await self._read_all_shards(lambda shards: schedule_ops.places(shards, name, task))
-        return await self._run(schedule_ops.add(place, name, task, checked, now))
+        steps = schedule_ops.add(place, name, task, checked, now)
+        return await self._run(schedule_ops.record_change("add", place[0], name, steps, now))
 
     async def remove(self, name: str, *, now: float | None = None) -> bool:
         """Remove a schedule. Tasks that it has pushed stay.
 
         ``name`` is its name. Returns whether there was one.
         """
-        return await self._run(schedule_ops.remove(await self._holder(name), name, now))
+        holder = await self._holder(name)
+        return await self._run(
+            schedule_ops.record_change("remove", holder, name, schedule_ops.remove(holder, name, now), now)
+        )
 
     async def pause(self, name: str, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Pause a schedule: it stays, and pushes nothing. Run times during the pause do not count as missed.
@@ -1164,8 +1197,9 @@ class AsyncUserQueue:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
-    async def _change(self, fields: dict[str, object], now: float | None) -> None:
-        await self._run(sync_users.change(self._commands, self.user_id, fields, now))
+    async def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
+        steps = sync_users.change(self._commands, self.user_id, fields, now)
+        await self._run(sync_users.record_change(self._commands, self.user_id, act, steps))
 
     async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end.
@@ -1174,15 +1208,15 @@ class AsyncUserQueue:
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
         from now. None, the default, is for no end. Another pause replaces the note and the end.
         """
-        await self._change(pause_fields(note, until, now), now)
+        await self._change("pause", pause_fields(note, until, now), now)
 
     async def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        await self._change({**RESUMED}, now)
+        await self._change("resume", {**RESUMED}, now)
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._change({"weight": check_weight(weight)}, now)
+        await self._change("weight", {"weight": check_weight(weight)}, now)
 
     async def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
         """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
@@ -1190,7 +1224,8 @@ class AsyncUserQueue:
         ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
         that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
         """
-        await self._run(sync_users.set_plan(self._commands, self.user_id, plan, now))
+        steps = sync_users.set_plan(self._commands, self.user_id, plan, now)
+        await self._run(sync_users.record_change(self._commands, self.user_id, "plan", steps))
 
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
@@ -1199,14 +1234,14 @@ class AsyncUserQueue:
         as one user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
-        await self._change({"group": name}, now)
+        await self._change("organization", {"group": name}, now)
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks run at once.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        await self._change({"cap": check_limit_value("max_running", number)}, now)
+        await self._change("limits", {"cap": check_limit_value("max_running", number)}, now)
 
     async def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -1218,7 +1253,7 @@ class AsyncUserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        await self._change(rate_fields(rate, burst), now)
+        await self._change("limits", rate_fields(rate, burst), now)
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -1226,14 +1261,14 @@ class AsyncUserQueue:
         ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
         ready from now on; a task's own ``sla`` takes precedence.
         """
-        await self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
+        await self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
     async def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks may wait: further pushes are refused (`AsyncFairQueue.push` raises `BacklogFullError`).
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        await self._change({"backlog": check_limit_value("max_backlog", number)}, now)
+        await self._change("limits", {"backlog": check_limit_value("max_backlog", number)}, now)
 
     async def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`AsyncFairQueue.push` raises
@@ -1242,7 +1277,7 @@ class AsyncUserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        await self._change({"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
+        await self._change("limits", {"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
 
     async def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.
@@ -1303,19 +1338,21 @@ class AsyncOrganizationQueue:
         self.organization = check_id(organization, "organization")
         self._read_all_shards = read_all_shards
 
-    async def _change(self, fields: dict[str, object], now: float | None) -> None:
-        await self._read_all_shards(lambda shards: sync_organizations.change(shards, self.organization, fields, now))
+    async def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
+        await self._read_all_shards(
+            lambda shards: sync_organizations.record_change(shards, self.organization, act, fields, now)
+        )
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        await self._change({"weight": check_weight(weight)}, now)
+        await self._change("weight", {"weight": check_weight(weight)}, now)
 
     async def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks of all members run at once, on each shard.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        await self._change({"cap": check_limit_value("max_running", number)}, now)
+        await self._change("limits", {"cap": check_limit_value("max_running", number)}, now)
 
     async def set_share(self, share: float | None, *, now: float | None = None) -> None:
         """Guarantee the organization a part of the worker time of each shard while it has tasks that can start.
@@ -1324,7 +1361,7 @@ class AsyncOrganizationQueue:
         it more gets more, and other users get the time that it does not use. The shares of all organizations may be 0.9
         together. Raises `TaskValidationError` if the sum would be larger.
         """
-        await self._change({"share": check_share(share)}, now)
+        await self._change("share", {"share": check_share(share)}, now)
 
     async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the members' tasks. Pushes go on, and running tasks end.
@@ -1333,11 +1370,11 @@ class AsyncOrganizationQueue:
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
         from now. None, the default, is for no end. Another pause replaces the note and the end.
         """
-        await self._change(pause_fields(note, until, now), now)
+        await self._change("pause", pause_fields(note, until, now), now)
 
     async def resume(self, *, now: float | None = None) -> None:
         """Start the members' tasks again."""
-        await self._change({**RESUMED}, now)
+        await self._change("resume", {**RESUMED}, now)
 
     async def stats(self) -> OrganizationStats:
         """Return the organization's figures, settings and limits now."""

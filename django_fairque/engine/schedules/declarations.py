@@ -16,6 +16,7 @@ from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.ids import check_text
 from django_fairque.engine.model.signature import sign_payload
 from django_fairque.engine.schedules import schedule_ops
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.operations import Operation, Read
 
 if TYPE_CHECKING:
@@ -91,8 +92,19 @@ def report_version(
     check_text(version, "version")
     check_text(worker, "worker")
     seconds = ADOPTED_SECONDS if action == "adopt" else WORKER_SECONDS
-    number, current = yield shards.home.call("declare", [action, version, worker, to_us(seconds)], now)
-    return DeclaredVersion(current.decode(), int(number))
+
+    def report() -> Operation[DeclaredVersion]:
+        number, current = yield shards.home.call("declare", [action, version, worker, to_us(seconds)], now)
+        return DeclaredVersion(current.decode(), int(number))
+
+    if action != "adopt":
+        return (yield from report())
+
+    def read_version() -> Operation[Values]:
+        (current,) = yield Read([("HGET", shards.home.keys(VERSIONS_KEY), "")])
+        return {"version": (current or b"").partition(b" ")[2].decode(errors="replace")}
+
+    return (yield from record_act(Act(shards.name, "adopt", "queue"), report(), read_version))
 
 
 def running_versions(shards: Shards, now: float | None) -> Operation[list[RunningVersion]]:

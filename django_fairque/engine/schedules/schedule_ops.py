@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from django_fairque.engine.inspection.pages import PartialList
 from django_fairque.engine.inspection.task_lookup import server_time
@@ -21,18 +21,21 @@ from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import check_integer, duration, moment, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short, suggestion
 from django_fairque.engine.model.ids import check_id, check_text, new_nonce
-from django_fairque.engine.model.pauses import Pause, PauseEnd, pause_fields
+from django_fairque.engine.model.pauses import Pause, PauseEnd, pause_fields, pause_values
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.signature import SignedFields, sign_payload
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.pushing.push import NO_GRAPH, Graph, find_plans, push_args, push_to_shard
 from django_fairque.engine.schedules.due_times import Timing
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.operations import Operation, Read, parse_scores
 from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
+
+T = TypeVar("T")
 
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
 """Policies for run times that were missed because no worker was running: fire none of them, the last one, or all."""
@@ -373,11 +376,33 @@ def pause(commands: Commands, name: str, note: str, until: PauseEnd, now: float 
     if paused < 0:  # a length of time
         paused = to_us(moment) - paused
     end = None if paused == 1 else paused / 1_000_000
-    yield from _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
+    steps = _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
+    yield from record_change("pause", commands, name, steps, now)
 
 
 def resume(commands: Commands, name: str, now: float | None) -> Operation[None]:
-    yield from _set_pause(commands, name, None, (yield from server_time(now)), now)
+    steps = _set_pause(commands, name, None, (yield from server_time(now)), now)
+    yield from record_change("resume", commands, name, steps, now)
+
+
+def record_change(act: str, commands: Commands, name: str, steps: Operation[T], now: float | None) -> Operation[T]:
+    """Change a schedule, and record the act."""
+
+    def read_values() -> Operation[Values]:
+        found = yield from _find(commands, name)
+        if found is None:
+            return {}
+        return {
+            **pause_values(found.get_pause((yield from server_time(now)))),
+            **{name: getattr(found, name) for name in _RECORDED_OPTIONS},
+            "task": found.task.get("name"),
+            "user": found.task["user_id"],
+        }
+
+    return record_act(Act(commands.name, act, "schedule", name), steps, read_values)
+
+
+_RECORDED_OPTIONS = ("cron", "every", "timezone", "missed", "catch_up", "overlap", "jitter", "expires")
 
 
 def _set_pause(commands: Commands, name: str, pause: Pause | None, moment: float, now: float | None) -> Operation[None]:
@@ -395,11 +420,14 @@ def _set_pause(commands: Commands, name: str, pause: Pause | None, moment: float
 
 
 def sign(commands: Commands, name: str, now: float | None) -> Operation[None]:
-    for _ in range(WRITE_ATTEMPTS):
-        known = yield from get(commands, name)
-        if (yield from _set(commands, known, _sign_schedule(commands, known), known.next_at, now)):
-            return
-    raise _busy(name)
+    def change() -> Operation[None]:
+        for _ in range(WRITE_ATTEMPTS):
+            known = yield from get(commands, name)
+            if (yield from _set(commands, known, _sign_schedule(commands, known), known.next_at, now)):
+                return
+        raise _busy(name)
+
+    yield from record_act(Act(commands.name, "sign", "schedule", name), change())
 
 
 def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
@@ -421,10 +449,14 @@ def retire(commands: Commands, schedule: Schedule, number: int, now: float | Non
 
 
 def run_now(commands: Commands, name: str, now: float | None) -> Operation[str]:
-    schedule = yield from get(commands, name)
-    run_time = None if schedule.expires is None else (yield from server_time(now))
-    result = yield from push_to_shard(commands, schedule.make_task(None, run_time), now)
-    return result.task_id
+    def push() -> Operation[str]:
+        schedule = yield from get(commands, name)
+        run_time = None if schedule.expires is None else (yield from server_time(now))
+        result = yield from push_to_shard(commands, schedule.make_task(None, run_time), now)
+        return result.task_id
+
+    act = Act(commands.name, "run now", "schedule", name)
+    return (yield from record_act(act, push(), describe=lambda task_id: {"task": task_id}))
 
 
 def get(commands: Commands, name: str) -> Operation[Schedule]:

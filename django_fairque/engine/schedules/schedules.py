@@ -61,14 +61,18 @@ class Schedules:
         """
         checked = schedule_ops.check_options(options)
         place = self._read_all_shards(lambda shards: schedule_ops.places(shards, name, task))
-        return self._run(schedule_ops.add(place, name, task, checked, now))
+        steps = schedule_ops.add(place, name, task, checked, now)
+        return self._run(schedule_ops.record_change("add", place[0], name, steps, now))
 
     def remove(self, name: str, *, now: float | None = None) -> bool:
         """Remove a schedule. Tasks that it has pushed stay.
 
         ``name`` is its name. Returns whether there was one.
         """
-        return self._run(schedule_ops.remove(self._holder(name), name, now))
+        holder = self._holder(name)
+        return self._run(
+            schedule_ops.record_change("remove", holder, name, schedule_ops.remove(holder, name, now), now)
+        )
 
     def pause(self, name: str, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Pause a schedule: it stays, and pushes nothing. Run times during the pause do not count as missed.

@@ -18,6 +18,7 @@ from django_fairque.engine.inspection.lost_workers import LostWorker, lost_worke
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import class_name
+from django_fairque.engine.scripting.acts import Act, record_act
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
 
 if TYPE_CHECKING:
@@ -200,9 +201,14 @@ def acknowledge(shards: Shards, worker: str, now: float | None) -> Operation[boo
     ids = [
         record.worker for one in (yield from lost_workers(shards)) if one.worker == worker for record in one.processes
     ]
-    if ids:
-        yield from change_incidents(shards, forgotten(ids), now)
-    return bool(ids)
+
+    def change() -> Operation[bool]:
+        if ids:
+            yield from change_incidents(shards, forgotten(ids), now)
+        return bool(ids)
+
+    act = Act(shards.name, "acknowledge", "worker", worker, before={"lost": True}, after={"lost": False})
+    return (yield from record_act(act, change()))
 
 
 def update_incidents(shards: Shards, now: float | None) -> Operation[list[IncidentChange]]:

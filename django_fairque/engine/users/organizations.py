@@ -14,8 +14,9 @@ from django_fairque.engine.model.durations import number
 from django_fairque.engine.model.errors import TaskValidationError
 from django_fairque.engine.model.ids import check_encodable, check_id, check_ids
 from django_fairque.engine.model.lanes import LANES, class_of
-from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields, pause_values
 from django_fairque.engine.model.plans import MAX_SHARE, check_limit_value, check_share, check_weight
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.operations import Operation, read_each
 from django_fairque.engine.users.users import users_with
 
@@ -74,19 +75,19 @@ class OrganizationQueue:
         self.organization = check_id(organization, "organization")
         self._read_all_shards = read_all_shards
 
-    def _change(self, fields: dict[str, object], now: float | None) -> None:
-        self._read_all_shards(lambda shards: change(shards, self.organization, fields, now))
+    def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
+        self._read_all_shards(lambda shards: record_change(shards, self.organization, act, fields, now))
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        self._change({"weight": check_weight(weight)}, now)
+        self._change("weight", {"weight": check_weight(weight)}, now)
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks of all members run at once, on each shard.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        self._change({"cap": check_limit_value("max_running", number)}, now)
+        self._change("limits", {"cap": check_limit_value("max_running", number)}, now)
 
     def set_share(self, share: float | None, *, now: float | None = None) -> None:
         """Guarantee the organization a part of the worker time of each shard while it has tasks that can start.
@@ -95,7 +96,7 @@ class OrganizationQueue:
         it more gets more, and other users get the time that it does not use. The shares of all organizations may be 0.9
         together. Raises `TaskValidationError` if the sum would be larger.
         """
-        self._change({"share": check_share(share)}, now)
+        self._change("share", {"share": check_share(share)}, now)
 
     def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the members' tasks. Pushes go on, and running tasks end.
@@ -104,11 +105,11 @@ class OrganizationQueue:
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
         from now. None, the default, is for no end. Another pause replaces the note and the end.
         """
-        self._change(pause_fields(note, until, now), now)
+        self._change("pause", pause_fields(note, until, now), now)
 
     def resume(self, *, now: float | None = None) -> None:
         """Start the members' tasks again."""
-        self._change({**RESUMED}, now)
+        self._change("resume", {**RESUMED}, now)
 
     def stats(self) -> OrganizationStats:
         """Return the organization's figures, settings and limits now."""
@@ -121,6 +122,22 @@ class OrganizationQueue:
         read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
         """
         return self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
+
+
+def record_change(
+    shards: Shards, organization: str, act: str, fields: Mapping[str, object], now: float | None
+) -> Operation[None]:
+    """Change the organization's settings, and record the act."""
+
+    def read_settings() -> Operation[Values]:
+        (found,) = yield from stats(shards, [organization])
+        return {
+            **pause_values(found.pause),
+            **{name: getattr(found, name) for name in ("weight", "share", "max_running")},
+        }
+
+    steps = change(shards, organization, fields, now)
+    return record_act(Act(shards.name, act, "organization", organization), steps, read_settings)
 
 
 def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from django_fairque.engine.inspection.pages import ResultPage, Sizes, sizes, user_names
-from django_fairque.engine.inspection.task_lookup import Note, cancel_noting
+from django_fairque.engine.inspection.task_lookup import Note, cancel_noting, count_canceled
 from django_fairque.engine.model import durations as units
 from django_fairque.engine.model.durations import MAX_EXACT_INTEGER, check_integer, now_us, positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
 from django_fairque.engine.model.ids import check_id, check_ids, check_text
-from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields
+from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields, pause_values
 from django_fairque.engine.model.plans import (
     check_limit_value,
     check_weight,
@@ -23,6 +24,7 @@ from django_fairque.engine.model.plans import (
     plan_name,
     rate_fields,
 )
+from django_fairque.engine.scripting.acts import Act, Values, record_act
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.scripting.operations import (
     Driver,
@@ -38,6 +40,8 @@ from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 from django_fairque.engine.statistics.queue_stats import LastHour, last_hour
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,23 @@ def hold_reason(
 def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
     pairs = [value for pair in fields.items() for value in pair]
     yield commands.call("user", [user_id, len(fields), *pairs], now)
+
+
+_SETTINGS = (
+    *("weight", "plan", "organization", "max_running"),
+    *("rate", "burst", "sla", "max_backlog", "max_backlog_bytes"),
+)
+
+
+def record_change(commands: Commands, user_id: str, act: str, steps: Operation[T]) -> Operation[T]:
+    """Change the user's settings, and record the act."""
+    return record_act(Act(commands.name, act, "user", user_id), steps, partial(_read_settings, commands, user_id))
+
+
+def _read_settings(commands: Commands, user_id: str) -> Operation[Values]:
+    (user,) = yield from read_users([commands.keys.user(user_id)])
+    stats = _stats(user_id, user, 0)
+    return {**pause_values(stats.pause), **{name: getattr(stats, name) for name in _SETTINGS}}
 
 
 def set_plan(commands: Commands, user_id: str, name: str | None, now: float | None) -> Operation[None]:
@@ -313,8 +334,9 @@ class UserQueue:
         self.user_id = check_id(user_id, "user_id")
         self._commands, self._run = commands, run
 
-    def _change(self, fields: dict[str, object], now: float | None) -> None:
-        self._run(change(self._commands, self.user_id, fields, now))
+    def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
+        steps = change(self._commands, self.user_id, fields, now)
+        self._run(record_change(self._commands, self.user_id, act, steps))
 
     def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end.
@@ -323,15 +345,15 @@ class UserQueue:
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
         from now. None, the default, is for no end. Another pause replaces the note and the end.
         """
-        self._change(pause_fields(note, until, now), now)
+        self._change("pause", pause_fields(note, until, now), now)
 
     def resume(self, *, now: float | None = None) -> None:
         """Start the user's tasks again."""
-        self._change({**RESUMED}, now)
+        self._change("resume", {**RESUMED}, now)
 
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the user's share: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
-        self._change({"weight": check_weight(weight)}, now)
+        self._change("weight", {"weight": check_weight(weight)}, now)
 
     def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
         """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
@@ -339,7 +361,8 @@ class UserQueue:
         ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
         that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
         """
-        self._run(set_plan(self._commands, self.user_id, plan, now))
+        steps = set_plan(self._commands, self.user_id, plan, now)
+        self._run(record_change(self._commands, self.user_id, "plan", steps))
 
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.
@@ -348,14 +371,14 @@ class UserQueue:
         as one user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
-        self._change({"group": name}, now)
+        self._change("organization", {"group": name}, now)
 
     def set_max_running(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks run at once.
 
         ``number`` is from 1 to 1,000,000; None for no limit.
         """
-        self._change({"cap": check_limit_value("max_running", number)}, now)
+        self._change("limits", {"cap": check_limit_value("max_running", number)}, now)
 
     def set_rate(self, rate: str | None, *, burst: int = 1, now: float | None = None) -> None:
         """Limit how many tasks start per unit of time.
@@ -367,7 +390,7 @@ class UserQueue:
         In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
         of the last one. A task starts when a worker fetches it.
         """
-        self._change(rate_fields(rate, burst), now)
+        self._change("limits", rate_fields(rate, burst), now)
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
@@ -375,14 +398,14 @@ class UserQueue:
         ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
         ready from now on; a task's own ``sla`` takes precedence.
         """
-        self._change({"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
+        self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
     def set_max_backlog(self, number: int | None, *, now: float | None = None) -> None:
         """Limit how many tasks may wait: further pushes are refused (`FairQueue.push` raises `BacklogFullError`).
 
         ``number`` is from 1 to 1,000,000,000; None for the queue's default (``max_backlog``).
         """
-        self._change({"backlog": check_limit_value("max_backlog", number)}, now)
+        self._change("limits", {"backlog": check_limit_value("max_backlog", number)}, now)
 
     def set_max_backlog_bytes(self, number: int | None, *, now: float | None = None) -> None:
         """Limit the bytes of tasks that have not ended: further pushes are refused (`FairQueue.push` raises
@@ -391,7 +414,7 @@ class UserQueue:
         ``number`` is the bytes, from 1 to 10^15; None for the queue's default (``max_backlog_bytes``). A task counts
         with its payload and 500 bytes. Tasks that were pushed before there was a limit do not count.
         """
-        self._change({"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
+        self._change("limits", {"max_bytes": check_limit_value("max_backlog_bytes", number)}, now)
 
     def purge(self, limit: int | None = None, *, note: Note = None, now: float | None = None) -> int:
         """Cancel the user's waiting tasks. Running tasks go on.
@@ -466,11 +489,27 @@ def purge(shards: Shards, limit: int, note: Note, now: float | None) -> Operatio
                 index += len(ids) - done
         return total
 
-    return (yield from sum_over_shards(shards, cancel, "tasks were canceled", limit))
+    def read_waiting() -> Operation[Values]:
+        keys = [shard.keys.state(state) for shard in shards for state in (*NOT_READY_COUNTERS, "queued")]
+        return {"waiting": sum((yield Read([("ZCARD", key) for key in keys])))}
+
+    steps = sum_over_shards(shards, cancel, "tasks were canceled", limit)
+    return (yield from record_act(Act(shards.name, "purge", "queue"), steps, read_waiting, count_canceled))
 
 
 def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Operation[int]:
     """Cancel the waiting tasks of one user, as `purge` does: at most ``limit`` tasks, or all."""
+
+    def read_waiting() -> Operation[Values]:
+        (user,) = yield from read_users([commands.keys.user(user_id)])
+        found = sizes(user)
+        return {"waiting": found.ready + found.scheduled + found.deferred}
+
+    act, steps = Act(commands.name, "purge", "user", user_id), _purge_user(commands, user_id, limit, note, now)
+    return (yield from record_act(act, steps, read_waiting, count_canceled))
+
+
+def _purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, now: float | None) -> Operation[int]:
     limit = check_integer(MAX_EXACT_INTEGER if limit is None else limit, "limit", 1)
     total = 0
     for state, counter in NOT_READY_COUNTERS.items():

@@ -10,6 +10,7 @@ from django_fairque.monitoring.report import differing_declarations, missing_wor
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "Read everything that a queue holds and compare it with the engine's invariants: each task in exactly one "
         "state, queued tasks in their user's queue, leases, dependencies and counters right. Prints each violation and "

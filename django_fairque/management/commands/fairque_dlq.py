@@ -29,6 +29,7 @@ def escape_payload(text: str) -> str:
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "List dead letters (tasks that will not be tried again by themselves), look at them, see what they died of, "
         "requeue or discard one, some, or all that match."

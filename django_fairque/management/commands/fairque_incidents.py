@@ -23,6 +23,7 @@ USERS_SHOWN = 5
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "List the incidents of the last 30 days, the open ones first, and the workers that were lost in the last 24 hours. With "
         "an id, everything about one incident; with --acknowledge, remove a lost worker from the list."

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
+    steers = True
     help = "List the limits by key at which tasks wait or that are closed, show one, close or open it."
 
     def add_arguments(self, parser: Parser) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "List the organizations of a queue's users, pause or resume one, set its weight, share and limit. For members see "
         "fairque_user organization, and fairque_user list --organization."

@@ -8,6 +8,7 @@ from django_fairque.monitoring.formatting import pluralize
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "Spread a queue over another number of shards. It must be drained: no task waits or runs, there are no dead "
         "letters, its workers are stopped, and so are the processes that push. Users keep their weights, limits and pauses, "

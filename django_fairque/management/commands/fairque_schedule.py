@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
+    steers = True
     help = (
         "List a queue's schedules, add or remove one, pause or resume one, run one now, see when it is due and what became of "
         "its latest runs; make the declared ones of this code count."

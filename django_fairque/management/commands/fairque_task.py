@@ -27,6 +27,7 @@ DEPENDENTS_SHOWN = 20
 
 
 class Command(QueueCommand):
+    steers = True
     help = "List tasks, look at one (its history, what it waits for, who waits for it), cancel it; the same for a run."
 
     def add_arguments(self, parser: Parser) -> None:

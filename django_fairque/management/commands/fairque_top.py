@@ -16,6 +16,7 @@ MAX_ROWS = 150
 
 
 class Command(QueueCommand):
+    steers = True
     tells_missing = False  # the view already names missing shards
     help = (
         "Show a queue at a full-screen terminal: slots, backlog, running tasks and users. Keys: p pauses or resumes "
@@ -44,4 +45,4 @@ class Command(QueueCommand):
             raise CommandError("fairque_top needs a terminal; for a pipe or a file use fairque_stats --watch")
         from django_fairque.management.terminal import QueueApp
 
-        QueueApp(self.queue, interval, limit).run()
+        QueueApp(self.queue, interval, limit, self.actor).run()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 class Command(QueueCommand):
+    steers = True
     help = "List the users of a queue, pause or resume one, set its plan, weight, organization and limits, cancel what waits."
 
     def add_arguments(self, parser: Parser) -> None:

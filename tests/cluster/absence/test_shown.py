@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.urls import reverse
 
 from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.models import AuditEntry
 from django_fairque.monitoring.health import judge_health
 from django_fairque.monitoring.monitor import AlertRule, MonitorAlert, StatsMonitor
 from django_fairque.monitoring.probe import Probe
@@ -120,8 +120,8 @@ def test_the_admin_changes_an_organization_on_living_shards_and_names_the_others
     (message,) = [str(message) for message in page.context["messages"]]
     what = "Organization acme has weight 3 and runs at most 2 tasks at once."
     assert message.startswith(f"{what} organization 'acme' was changed without some: {away_now}")
-    (entry,) = LogEntry.objects.all()
-    assert (entry.object_id, entry.change_message) == ("default: acme", message)
+    (entry,) = AuditEntry.objects.all()
+    assert (str(entry), entry.text) == ("default: acme", message)
     away.start()
     eventually(lambda: not queue.organization("acme").stats().missing_shards, 20)
     held = [shard.organization("acme").stats() for shard in queue.shards]
@@ -146,5 +146,5 @@ def test_the_audit_trail_records_an_action_that_reached_only_living_shards(
     page = admin_client.post(url, {"action": action, "confirm": "yes"}, follow=True)
     (message,) = [str(message) for message in page.context["messages"]]
     assert shown in message
-    (entry,) = LogEntry.objects.all()
-    assert (entry.object_id, entry.change_message) == ("default", message)
+    (entry,) = AuditEntry.objects.all()
+    assert (str(entry), entry.text) == ("default", message)

@@ -1,0 +1,158 @@
+"""The audit: the acts on queues, with actor, time, object, and the values before and after.
+
+Entries are in the database (`AuditEntry`) for `KEPT_DAYS` days. An entry that can't be written there goes to the log, because an
+act must not fail for lack of a database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+from django.utils import timezone
+
+from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.scripting.acts import Act, Recorder, Values, merge_acts, recording
+from django_fairque.safely import get_logger
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+    from django_fairque.models import AuditEntry
+
+KEPT_DAYS = 90
+"""Days for which an entry is kept. Writing one removes those that are older."""
+MAX_SUBJECT_CHARACTERS = 256
+
+logger = get_logger("django_fairque.audit")
+
+
+@contextmanager
+def acting_as(actor: str, *, source: str = "code") -> Iterator[None]:
+    """Write each change that the block makes to a queue into the audit, as an act of ``actor``.
+
+    ``actor`` is the name of a person or a program, at most 256 characters. ``source`` is the way of acting that the audit
+    names; "code" by default. Returns a context manager, which concerns this thread or coroutine. Raises
+    `TaskValidationError` if ``actor`` is no text, empty or too long.
+
+        with acting_as("billing"):
+            get_queue().user("acme").set_weight(2)
+    """
+    if not (isinstance(actor, str) and 0 < len(actor) <= MAX_SUBJECT_CHARACTERS):
+        raise TaskValidationError(
+            f"actor must be a text of 1 to {MAX_SUBJECT_CHARACTERS} characters, got {short(actor)}"
+        )
+
+    def write(act: Act) -> None:
+        write_entry(actor, source, act)
+
+    with recording(Recorder(write, lambda function: sync_to_async(function)())):
+        yield
+
+
+@contextmanager
+def collect_acts() -> Iterator[list[Act]]:
+    """Yield a list that gets each act of the block, for one entry of all of them."""
+    acts: list[Act] = []
+    with recording(Recorder(acts.append)):
+        yield acts
+
+
+@contextmanager
+def acting_once_as(actor: str, source: str) -> Iterator[None]:
+    """Write one entry for everything that the block changes, also if an error ends it."""
+    with collect_acts() as acts:
+        try:
+            yield
+        finally:
+            if acts:
+                write_entry(actor, source, merge_acts(acts))
+
+
+def write_entry(
+    actor: str, source: str, act: Act, *, text: str = "", earlier: AuditEntry | None = None
+) -> AuditEntry | None:
+    """Write an act into the audit, and remove old entries. Return the entry; None if it could only be logged.
+
+    Args:
+        actor: the name of the person or program.
+        source: the way of acting: "admin", "command", "fairque_top" or "code".
+        act: the act.
+        text: the sentence that the actor saw.
+        earlier: the entry of the same act, of which this is the next part; it is extended.
+    """
+    from django_fairque.models import AuditEntry
+
+    if earlier is not None:
+        act = merge_acts([Act(act.queue, act.name, act.kind, act.subject, earlier.before, earlier.after), act])
+    if len(act.subject) > MAX_SUBJECT_CHARACTERS:
+        text = f"{text} {act.subject}".strip()
+    entry = AuditEntry(
+        pk=None if earlier is None else earlier.pk,
+        at=timezone.now(),
+        actor=_clean(actor),
+        source=source,
+        queue=act.queue,
+        act=act.name[:64],
+        kind=act.kind,
+        subject=_clean(act.subject)[:MAX_SUBJECT_CHARACTERS],
+        before={name: _clean(value) for name, value in act.before.items()},
+        after={name: _clean(value) for name, value in act.after.items()},
+        text=_clean(text),
+    )
+    try:
+        # A failure must not end a transaction that is open.
+        with transaction.atomic(using=AuditEntry.objects.db):
+            entry.save(using=AuditEntry.objects.db)
+            _old_entries().delete()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the act was done
+        what = f"{act.name} {act.kind} {act.subject}".strip()
+        values = json.dumps([act.before, act.after], default=str)
+        logger.warning(
+            "queue %s: %s by %s (%s), before and after: %s; the audit can't be written to the database: %s",
+            *(act.queue, what, actor, source, values, error),
+        )
+        return None
+    return entry
+
+
+def read_entries() -> QuerySet[AuditEntry]:
+    """Return the entries of the last `KEPT_DAYS` days, the newest first."""
+    from django_fairque.models import AuditEntry
+
+    entries: QuerySet[AuditEntry] = AuditEntry.objects.filter(at__gte=_oldest_moment()).order_by("-pk")
+    return entries
+
+
+def _old_entries() -> QuerySet[AuditEntry]:
+    from django_fairque.models import AuditEntry
+
+    entries: QuerySet[AuditEntry] = AuditEntry.objects.filter(at__lt=_oldest_moment())
+    return entries
+
+
+def _oldest_moment() -> datetime:
+    return timezone.now() - timedelta(days=KEPT_DAYS)
+
+
+def list_values(values: Values) -> list[tuple[str, str]]:
+    """Return the name and the text of each value."""
+    return [(name, _describe_value(value)) for name, value in values.items()]
+
+
+def _describe_value(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _clean(value: Any) -> Any:
+    """PostgreSQL can't store a NUL character."""
+    return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value
