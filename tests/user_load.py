@@ -1,4 +1,4 @@
-"""Random work of 80 users, with counts of its own."""
+"""Random work of 80 users, counted by the test."""
 
 from __future__ import annotations
 

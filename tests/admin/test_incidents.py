@@ -13,7 +13,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.incidents import IncidentChange
 from django_fairque.integrations.webhook import describe_change
 from django_fairque.models import AuditEntry
-from django_fairque.monitoring.incident_impact import MAX_IMPACT_USERS
+from django_fairque.monitoring.reports.incident_impact import MAX_IMPACT_USERS
 from django_fairque.worker.reporting.incident_links import incident_url
 from django_fairque.worker.reporting.signal_thread import report_incidents
 from tests.admin.dead_letters import bury

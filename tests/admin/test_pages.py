@@ -12,7 +12,7 @@ import pytest
 from django.urls import get_resolver, reverse
 
 from django_fairque.admin.pages.base import FRAGMENT_HEADER
-from django_fairque.admin.pages.users import USERS_EXAMINED
+from django_fairque.admin.pages.users import PAGE_USERS_EXAMINED
 from django_fairque.admin.site import PAGES
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
@@ -211,7 +211,7 @@ class TestSimple:
         many = fill(0)
         compares_users = page.name in ("overview", "users")
         # The record and the oldest tasks of each user that is compared, and the tasks by which some are chosen.
-        assert many <= 320 + (3 * USERS_EXAMINED if compares_users else 0)
+        assert many <= 320 + (3 * PAGE_USERS_EXAMINED if compares_users else 0)
         drawn = 200 if compares_users else 0
         assert fill(2000) <= many + 10 + drawn, "users and tasks must not add commands; a minute may begin"
 

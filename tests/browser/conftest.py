@@ -109,7 +109,7 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
 
 
 def beat(queue: FairQueue) -> None:
-    """A worker is alive: said again and again, because one that falls silent is forgotten."""
+    """A worker is alive: repeated, because one that falls silent is forgotten."""
     queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
 
 

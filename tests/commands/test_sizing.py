@@ -12,7 +12,7 @@ import pytest
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.statistics.queue_stats import Percentiles, Span
-from django_fairque.monitoring.sizing import choose_sizing, measure_sizing
+from django_fairque.monitoring.reports.sizing import choose_sizing, measure_sizing
 from tests.engine.conftest import task
 
 if TYPE_CHECKING:

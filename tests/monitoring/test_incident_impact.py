@@ -7,7 +7,7 @@ from redis import Redis
 
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.monitoring.incident_impact import incident_impact
+from django_fairque.monitoring.reports.incident_impact import incident_impact
 from tests.engine.conftest import pop, task
 from tests.user_load import run_load
 

@@ -14,7 +14,7 @@ from django_fairque.engine.model.records import FailureType
 from django_fairque.engine.statistics.queue_stats import Percentiles
 from django_fairque.engine.users.history import UserHistory, UserPeriod
 from django_fairque.engine.users.report import UserReport
-from django_fairque.monitoring.user_report import report_csv, report_json, report_sentence, time_of_day
+from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_sentence, time_of_day
 
 BEGIN = 2_000_080_800
 SINCE = time_of_day(BEGIN)

@@ -16,14 +16,14 @@ from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.audit import read_entries
 from django_fairque.engine.statistics.incidents import sorted_users
 from django_fairque.monitoring.formatting import duration
-from django_fairque.monitoring.incident_impact import HOUR_SECONDS, incident_impact
 from django_fairque.monitoring.redaction import redacted_line
+from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS, incident_impact
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.incidents import Incident
 
 INCIDENTS_SHOWN = 100
-USERS_SHOWN = 20
+HURT_USERS_SHOWN = 20
 BUSIEST_SHOWN = 5
 ACTS_SHOWN = 50
 ACTS_BEFORE_SECONDS = 3600.0
@@ -95,7 +95,7 @@ class IncidentPage(AdminPage):
             "hurt_users": len(impact.hurt),
             "waiting_users": len(impact.waiting),
             "waiting_tasks": sum(user.ready for user in impact.waiting),
-            "hurt": impact.hurt[:USERS_SHOWN] if self.may("view_user") else [],
+            "hurt": impact.hurt[:HURT_USERS_SHOWN] if self.may("view_user") else [],
             "busiest": impact.busiest[:BUSIEST_SHOWN] if self.may("view_user") else [],
             "is_recent": any(user.busy_seconds is not None for user in impact.users),
             "is_by_day": impact.period_seconds > HOUR_SECONDS,

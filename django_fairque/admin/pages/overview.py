@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import LineChart, draw_charts
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, lane_rows
-from django_fairque.admin.pages.users import USERS_EXAMINED, wait_text
+from django_fairque.admin.pages.users import PAGE_USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
 from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
@@ -54,7 +54,7 @@ class OverviewPage(AdminPage):
         reads: list[Callable[[Shards], Operation[Any]]] = [
             lambda shards: queue_stats.stats(shards, TREND_MINUTES),
             lambda shards: queue_stats.activity(shards, 60 * hours, MINUTES_PER_POINT[hours]),
-            lambda shards: user_fairness.fairness(shards, USERS_EXAMINED, ()),
+            lambda shards: user_fairness.fairness(shards, PAGE_USERS_EXAMINED, ()),
         ]
         stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
         longest = [user for user in fairness.examined if user.since is not None]

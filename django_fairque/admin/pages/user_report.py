@@ -18,14 +18,14 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_line
-from django_fairque.monitoring.user_report import report_csv, report_json, report_sentence
+from django_fairque.monitoring.reports.incident_impact import DAY_SECONDS
+from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_sentence
 
 if TYPE_CHECKING:
     from django_fairque.engine.users.history import UserPeriod
 
 HOURS = (REPORT_HOURS, 24, 48)
 """The choices of the hours that are added up."""
-DAY_SECONDS = 86_400
 DOWNLOADS = {"csv": ("text/csv", report_csv), "json": ("application/json", report_json)}
 
 

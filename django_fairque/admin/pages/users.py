@@ -425,7 +425,7 @@ ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
 """Ended tasks of all users that are examined to find the ones of one user."""
 LATEST_ROWS = 20
 """Rows of ended tasks and of operators' changes on a user's page."""
-USERS_EXAMINED = 500
+PAGE_USERS_EXAMINED = 500
 """Maximum number of users whose tasks are compared for one page."""
 
 
@@ -657,7 +657,7 @@ class UsersPage(AdminPage):
             if cursor is None:
                 raise
             raise NotHereError(_("There is no such page of users: this is the first.")) from None
-        return page, *self._figures(USERS_EXAMINED, page.items)
+        return page, *self._figures(PAGE_USERS_EXAMINED, page.items)
 
     def _figures(self, limit: int, user_ids: Sequence[str] = ()) -> list[Any]:
         reads: list[Callable[[Shards], Operation[Any]]] = [
@@ -668,7 +668,7 @@ class UsersPage(AdminPage):
 
     def _sort_users(self, sort: str, cursor: str | None) -> tuple[ResultPage[str], QueueStats, Fairness]:
         """Sort the examined users, and return a page of them."""
-        queue_figures, fairness = self._figures(USERS_EXAMINED)
+        queue_figures, fairness = self._figures(PAGE_USERS_EXAMINED)
         begin = int(cursor) if cursor and cursor.isdecimal() and len(cursor) < 6 else 0
         ranked = sorted(fairness.examined, key=SORTS[sort][1], reverse=True)
         items = [user.user_id for user in ranked[begin : begin + USERS_PER_PAGE]]

@@ -71,7 +71,7 @@ class UserFairness:
     now. ``since`` is when its oldest ready task that is no
     bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
     that time by lane, in seconds; of lane bulk only for users that are given by id. ``least_seconds`` is the time that its
-    ready tasks need at least because of its own ``max_running`` and rate; 0 without these limits.
+    ready tasks need at least if the user has a ``max_running`` or a rate; 0 without these limits.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more

@@ -11,13 +11,13 @@ from django_fairque.engine.statistics.incidents import MAX_INCIDENTS, Incident, 
 from django_fairque.management.base import Parser, QueueCommand, when
 from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import approximate, duration, number, pluralize
-from django_fairque.monitoring.incident_impact import incident_impact
 from django_fairque.monitoring.redaction import redacted_line
+from django_fairque.monitoring.reports.incident_impact import incident_impact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_fairque.monitoring.incident_impact import Impact
+    from django_fairque.monitoring.reports.incident_impact import Impact
 
 USERS_SHOWN = 5
 

@@ -31,8 +31,9 @@ from django_fairque.monitoring.report import (
     user_lines,
     with_limits_of_users,
 )
-from django_fairque.monitoring.sizing import measure_sizing, sizing_lines
-from django_fairque.monitoring.user_report import report_csv, report_json, report_lines
+from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS
+from django_fairque.monitoring.reports.sizing import measure_sizing, sizing_lines
+from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_lines
 
 if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import NameFigures
@@ -42,7 +43,6 @@ HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 STOP_CHECK_SECONDS = 0.5
 """Seconds after which Ctrl-C is noticed at the latest."""
 INTERVAL_MAX_SECONDS = 86_400
-HOUR_SECONDS = 3600
 
 
 class Command(QueueCommand):

@@ -13,9 +13,9 @@ from django.utils.timezone import get_current_timezone, localdate
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .formatting import duration, number, plain, rounded_time, table
-from .redaction import redacted_line
-from .report import history_lines
+from django_fairque.monitoring.formatting import duration, number, plain, rounded_time, table
+from django_fairque.monitoring.redaction import redacted_line
+from django_fairque.monitoring.report import history_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

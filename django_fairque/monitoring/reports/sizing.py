@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from .formatting import duration, number, pluralize
+from django_fairque.monitoring.formatting import duration, number, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import Span
 
-HOUR_SECONDS = 3600
 MIN_SECONDS = 600
 """Seconds of the present hour from which on it may be the busiest one."""
 USED_SHARE = 0.7

@@ -1,0 +1,1 @@
+"""What happened, for people: of a user, of an incident, and in the last day of a queue."""
