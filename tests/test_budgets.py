@@ -11,7 +11,7 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
     "core": 24_440,
-    "admin": 3_940,
+    "admin": 3_950,
     "management": 2_610,
     "monitoring, web, integrations": 3_080,
     "backends, testing, checks, embedded": 3_280,

@@ -10,7 +10,8 @@ from django_fairque.admin.pages import dead_letters, overview, tasks, users
 from django_fairque.engine.dead_letters import dead_letters as dead_letter_operations
 from django_fairque.engine.statistics import task_names
 from django_fairque.engine.users import report
-from django_fairque.monitoring import first_come, incident_impact
+from django_fairque.monitoring import first_come
+from django_fairque.monitoring.reports import incident_impact
 from tests.fixture_types import Client, FairQueue, Redis
 from tests.lab.benchmarks.admin import cost
 from tests.lab.benchmarks.filling import Scale, fill

@@ -25,12 +25,14 @@ from django_fairque.engine.inspection.worker_activity import (
     decode_activity,
     list_recent_deaths,
 )
+from django_fairque.engine.model.errors import RedisConnectionError
 from django_fairque.engine.model.ids import natural_order
 from django_fairque.monitoring.formatting import duration, number, share
 from django_fairque.monitoring.report import reserved_slots
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
+    from django_fairque.engine.inspection.lost_workers import LostWorker
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.inspection.worker_activity import ReportedTask
 
@@ -191,10 +193,19 @@ class WorkersPage(AdminPage):
             "longest": max(
                 (slot for slot in slots if slot.seconds), key=lambda slot: slot.seconds or 0.0, default=None
             ),
-            "lost": self.queue.incidents.lost_workers(),
+            "lost": self._list_lost(),
             "deaths": [self._death_row(death) for death in list_recent_deaths(records, now)[:DEATHS_SHOWN]],
             **self.build_page_links(shown[-1].worker if len(following) > WORKERS_PER_PAGE else None, "after"),
         }
+
+    def _list_lost(self) -> list[LostWorker]:
+        """Return the lost workers; none while the shard that has them can't be reached, of which the page has a notice."""
+        try:
+            return self.queue.incidents.lost_workers()
+        except RedisConnectionError:
+            if not self.queue.missing_shards:
+                raise
+            return []
 
     def _stuck(self, table: Sequence[WorkerRow]) -> dict[str, Any]:
         """Return a sentence about the processes that are stuck, and their names."""

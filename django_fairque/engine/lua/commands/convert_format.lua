@@ -8,7 +8,7 @@
 -- REPLY   the format before, how many workers live, how many tasks the other format can't express (if any: nothing is changed), and
 --         the workers' ids
 -- COST    6 commands, and 4 for each user that can be served, and 3 for each user; on the way back 1 for each waiting task
--- include user_record
+-- include calls user_record
 local wanted, version = tonumber(ARGV[3]), ARGV[4]
 local FIRST_FORMAT, NEVER = 1, 9e15
 local stats = redis.call('HMGET', K.stats, 'format', 'clock')
@@ -23,12 +23,7 @@ local function exact(number) return string.format('%.17g', number) end
 local living = redis.call('ZRANGEBYSCORE', K.workers, '(' .. exact(now), '+inf', 'LIMIT', 0, 100)
 if not wanted or found == wanted or #living > 0 then return { string.format('%d', found), #living, 0, unpack(living) } end
 
--- A damaged record costs its user or organization, and nobody else.
-local function attempt(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) == 'table' and reply.err then return nil end
-  return reply
-end
+local attempt = calls.attempt -- a damaged record costs its user or organization, and nobody else
 
 local function numbers(key, ...)
   local values = attempt('HMGET', key, ...) or {}
@@ -129,13 +124,8 @@ end
 -- In format 2 the record of a user is a hash.
 conversions[3].up = function()
   each_user(function(name, key)
-    local flat = attempt('HGETALL', key)
-    if not flat or not flat[1] then return end -- missing, converted before, or of another type
-    local user = user_record.read(name, key, false)
-    for i = 1, #flat, 2 do
-      user_record.set_field(user, flat[i], flat[i + 1])
-    end
-    redis.call('SET', key, user_record.pack(user))
+    local user = user_record.read_hash(name, key)
+    if user then redis.call('SET', key, user_record.pack(user)) end -- else missing, converted before, or of another type
   end)
 end
 

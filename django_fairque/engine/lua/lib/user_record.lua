@@ -5,7 +5,7 @@
 -- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/scripting/user_record.py reads the same
 -- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 44.
 --
--- include lists records
+-- include calls lists records
 
 local user_record = {}
 
@@ -162,6 +162,17 @@ function user_record.read(name, key, text)
     user.ready = ready + user['ready:1'] + user['ready:2'] + user['ready:4'] + user['ready:5'] + user['ready:6']
     if user.weight <= 0 then user.weight = 1 end
   end
+  return user
+end
+
+-- A user whose record is a hash: of format 2, or written by a process of a version before format numbers. Nil without one.
+function user_record.read_hash(name, key)
+  local flat = calls.attempt('HGETALL', key)
+  if not flat or not flat[1] then return nil end
+  local user = user_record.read(name, key, false)
+  for i = 1, #flat, 2 do user_record.set_field(user, flat[i], flat[i + 1]) end
+  user.ready = user['ready:1'] + user['ready:2'] + user['ready:3'] + user['ready:4'] + user['ready:5'] + user['ready:6']
+  user.is_new = false
   return user
 end
 
