@@ -76,8 +76,8 @@ class TaskCanceledError(FairQueueError):
 
 
 class TaskTimeoutError(FairQueueError):
-    """The task ran longer than its time limit. ``message`` is the text of the error, by default "the task ran longer than its time
-    limit".
+    """The task ran longer than its time limit. ``message`` is the text of the error, by default "the task ran longer than its
+    time limit".
     """
 
     def __init__(self, message: str = "the task ran longer than its time limit") -> None:
