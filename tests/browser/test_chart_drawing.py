@@ -66,7 +66,7 @@ def test_deployments_are_marked_and_named_under_the_pointer(page: Page, queue: F
     assert box is not None
     expect(backlog.locator(".fq-legend")).to_contain_text("Deployment")
     area.hover(position={"x": box["width"] * 0.25, "y": 20})
-    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Queued: –$"))
+    expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"Queued: 1$"))
     begins = json.loads(page.locator(".fq-charts").first.get_attribute("data-charts") or "")["times"]
     area.hover(position={"x": box["width"] * (now - 1800 - begins[0]) / (begins[-1] - begins[0]), "y": 20})
     expect(backlog.locator(".fq-readout")).to_have_text(re.compile(r"  ·  deployment <b>abc1234, \d\d:\d\d$"))
