@@ -266,11 +266,12 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     )
 
 
-def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
-    """Each worker once, with the leases that it has on all shards; by id, with numbers in it by value."""
+def workers(shards: Shards, worker_id: str) -> Operation[PartialList[WorkerRecord]]:
+    """Each worker once, or the one with this id, with its leases on all shards; by id, with numbers in it by value."""
     found: dict[str, WorkerRecord] = {}
     for shard in shards:
-        for record in (yield from workers_of_shard(shard)):
+        records = read_worker_records(shard, [worker_id]) if worker_id else workers_of_shard(shard)
+        for record in (yield from records):
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             found[record.worker] = replace(newest, leases=record.leases + (0 if other is None else other.leases))
