@@ -135,7 +135,7 @@ class TaskPage(PayloadEditor):
                 text = _("It has run for %(time)s; its limit is %(limit)s.")
             passed = duration(max(0.0, time.time() - task.started_at))
             lines.insert(0, {"text": text % {"time": passed, "limit": duration(limit or 0.0)}})
-            lines += [{"text": sentence} for sentence in line_of_code(self.queue, task)]
+            lines[1:1] = [{"text": sentence} for sentence in line_of_code(self.queue, task)]
         return lines
 
     def _line(self, task: Task, reason: Reason) -> dict[str, Any]:
@@ -280,7 +280,8 @@ def line_of_code(queue: FairQueue, task: Task) -> list[str]:
                 text = _("Its process does not respond. %(time)s ago it was at %(line)s.")
             return [text % facts]
         if record.info.get(UNRESPONSIVE_FIELD):
-            return [_("Its process does not respond since before its line could be sampled, %(time)s ago.") % facts]
+            text = _("Its process does not respond. The last sample, of %(time)s ago, is from before this task began.")
+            return [text % facts]
     return []
 
 

@@ -105,8 +105,8 @@ def test_names_of_any_text_are_shortened(line_of: LineOf, text: type[str]) -> No
 class Awaitable:
     """An object that can be awaited, with hostile attributes."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError
 
     def __await__(self) -> Any:
