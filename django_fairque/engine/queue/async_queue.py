@@ -745,8 +745,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     async def workers(self, worker_id: str = "") -> PartialList[WorkerRecord]:
-        """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`). ``worker_id`` selects one, also
-        if it is lost; empty (all workers) by default."""
+        """Return workers by id (`w2` before `w10`): by default all that are not lost, else the one with this ``worker_id``."""
         return await self._read_all_shards(lambda shards: listing.workers(shards, worker_id))
 
     async def check_invariants(self) -> PartialList[Violation]:

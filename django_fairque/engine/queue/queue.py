@@ -722,8 +722,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     def workers(self, worker_id: str = "") -> PartialList[WorkerRecord]:
-        """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`). ``worker_id`` selects one, also
-        if it is lost; empty (all workers) by default."""
+        """Return workers by id (`w2` before `w10`): by default all that are not lost, else the one with this ``worker_id``."""
         return self._read_all_shards(lambda shards: listing.workers(shards, worker_id))
 
     def check_invariants(self) -> PartialList[Violation]:

@@ -14,12 +14,10 @@ from pathlib import Path
 from types import CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-import django_fairque
-
 MAX_FRAMES = 200
 """Frames of a stack, and coroutines that await each other, that are examined."""
 MAX_PATH_CHARACTERS, MAX_FUNCTION_CHARACTERS = 60, 48
-_LIBRARY_FOLDERS = tuple(f"{Path(module.__file__ or '').parent}{os.sep}" for module in (os, django_fairque))
+_LIBRARY_FOLDERS = tuple(f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[2]))
 """The folders of the standard library and of this package."""
 _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 

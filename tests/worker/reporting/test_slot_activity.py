@@ -105,6 +105,7 @@ def test_c_code_that_keeps_the_interpreter_shows_as_an_old_sample(workers: Worke
     report = decode_activity(record)
     assert report is not None
     assert report.lines[task_id].startswith("tests/worker/project/tasks.py:")
+    assert f"does not respond, its tasks were at {report.lines[task_id]};" in str(workers.queue.health().reasons)
     until = report.at + 3
     later = eventually(lambda: [new for new in workers.queue.workers(record.worker) if new.seen_at > until])
     last = decode_activity(later[0])
