@@ -13,7 +13,13 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
-from django_fairque.engine.inspection.worker_activity import EndReason, ProcessDeath, ReportedTask, encode_activity
+from django_fairque.engine.inspection.worker_activity import (
+    UNRESPONSIVE_FIELD,
+    EndReason,
+    ProcessDeath,
+    ReportedTask,
+    encode_activity,
+)
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
 from tests.admin.page_reader import log_in, messages_of, page_url, post, read, words_of
@@ -225,10 +231,17 @@ def test_the_page_begins_with_the_processes_that_are_stuck(admin_client: Client,
     queue.heartbeat("w4", {"lease": "30"}, ttl=900, now=time.time() - 300)
     assert "1 of 1 processes is stuck: w4 ( silent for 5 min" in words_of(read(admin_client, url()))
     queue.heartbeat("w4", {"lease": "30"})
-    beat_with(queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130, line="t.py:3 f")))
+    beat_with(
+        queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130, line="t.py:3 f")), ([], None)
+    )
     text = words_of(read(admin_client, url()))
     longest = r"The task that has run longest: shop.send of ann , for 2 min 1\d s\. t\.py:3 f"
     assert re.search(f"No process is stuck: 2 report in time\\. {longest}", text)
+    queue.heartbeat("w1", {UNRESPONSIVE_FIELD: "5.0"})
+    assert re.search(r"w1 2 idle, [\d.]+ m?s ago", words_of(read(admin_client, url()))), (
+        "it may run another task by now"
+    )
+    queue.heartbeat("w1", {UNRESPONSIVE_FIELD: ""})
     beat(queue, "w2")
     queue.heartbeat("w3", {"blocked_by": HOSTILE})
     html = read(admin_client, url())

@@ -234,10 +234,14 @@ def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def _describe_lines(worker: listing.WorkerRecord) -> str:
-    """Describe the lines of code of its longest-running tasks at the last sample, each line once."""
+    """Describe the lines of code of its longest-running tasks at the last sample, each line once. The cause may be a task that
+    began later, so it is mentioned that there are others."""
     report = decode_activity(worker)
-    lines = list(dict.fromkeys(report.lines.values()))[:MAX_NAMES_PER_REASON] if report else []
-    return f", its tasks were at {', '.join(lines)}" if lines else ""
+    if report is None or not report.lines:
+        return ""
+    lines = ", ".join(list(dict.fromkeys(report.lines.values()))[:MAX_NAMES_PER_REASON])
+    others = number(worker.info.get("running", "").encode()) - len(report.lines)
+    return f", its tasks were at {lines}" + (f" and {others:,.0f} at an unknown line" if others > 0 else "")
 
 
 def lately_lost(workers: Sequence[LostWorker], now: int) -> list[str]:

@@ -13,6 +13,7 @@ from django_fairque.engine.inspection.worker_activity import (
     MAX_ACTIVITY_BYTES,
     MAX_REPORTED_SLOTS,
     SENT_FIELD,
+    UNRESPONSIVE_FIELD,
     EndReason,
     ProcessDeath,
     ReportedTask,
@@ -21,6 +22,7 @@ from django_fairque.engine.inspection.worker_activity import (
     encode_deaths,
     list_recent_deaths,
 )
+from django_fairque.engine.queue.queue import FairQueue
 
 
 def record(activity: bytes = b"", deaths: str = "") -> WorkerRecord:
@@ -48,6 +50,16 @@ def test_lines_of_the_longest_running_tasks_are_reported_for_more_slots_than_sam
     assert f"{240:060}" in report.lines
     # The lines of the others do not fit, among them those of the slots that have samples.
     assert [slot.task and slot.task.line for slot in report.slots] == [""] * MAX_REPORTED_SLOTS
+
+
+@pytest.mark.parametrize(("running", "others"), [("3", ""), ("5", " and 2 at an unknown line"), ("?", "")])
+def test_health_names_the_lines_of_a_process_that_does_not_respond(queue: FairQueue, running: str, others: str) -> None:
+    tasks = [ReportedTask(f"id-{n}", "send", "ann", float(n), line=f"tasks.py:{n // 2} send") for n in (1, 2, 3)]
+    activity = encode_activity(100.0, [([], task) for task in tasks]).decode()
+    queue.heartbeat("w1", {ACTIVITY_FIELD: activity, UNRESPONSIVE_FIELD: "5.0", "running": running})
+    (reason,) = [reason for reason in queue.health().reasons if "process w1" in reason]
+    lines = "tasks.py:0 send, tasks.py:1 send"
+    assert reason == f"process w1 does not respond, its tasks were at {lines}{others}; the worker's log has the tasks"
 
 
 def test_the_most_frequent_users_are_named() -> None:

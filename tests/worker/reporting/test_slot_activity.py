@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from functools import partial
@@ -21,6 +22,7 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
+from django_fairque.worker.execution.slot_sampler import SlotSampler
 from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ def test_the_lines_of_a_waiting_function_and_of_a_waiting_coroutine_are_reported
         assert lines_of(workers.queue, task_id) == [line]
 
 
+@pytest.mark.thorough
 def test_c_code_that_keeps_the_interpreter_shows_as_an_old_sample(workers: Workers) -> None:
     workers.start("--processes", "1", "--concurrency", "1", lease_seconds="2", task_timeout="60").wait_ready()
     task_id = workers.push("backtrack_later", 40)
@@ -114,6 +117,50 @@ def test_c_code_that_keeps_the_interpreter_shows_as_an_old_sample(workers: Worke
     assert last.lines == report.lines
     (child,) = workers.processes[0].children()
     child.kill()
+
+
+def test_sampling_64_slots_takes_less_than_half_a_percent_of_a_core(
+    queue: FairQueue, push: Push, server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    monkeypatch.setattr(registry, "_tasks", {})
+    release = threading.Event()
+
+    def wait(depth: int) -> None:
+        if depth:
+            wait(depth - 1)
+        release.wait(60)
+
+    @task(name="waits")
+    def waits() -> None:
+        wait(100)
+
+    @task(name="awaits")
+    async def awaits() -> None:
+        await asyncio.to_thread(release.wait, 60)
+
+    for number in range(64):
+        push("waits" if number % 2 else "awaits", user=f"user{number}")
+    worker = Worker([queue], concurrency=64)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    encoded: list[bytes] = []
+    seconds = []
+    try:
+        eventually(lambda: worker._core.status_board.count_running() == 64)
+        for _ in range(20):
+            sampler = SlotSampler(worker._core.slot_pool.slots, encoded.append)
+            began = time.thread_time()
+            sampler.update()
+            seconds.append(time.thread_time() - began)
+    finally:
+        release.set()
+        worker.stop()
+        thread.join()
+    assert min(seconds) < 0.005
+    found = json.loads(encoded[-1])["lines"]
+    assert sorted(line.split(" ")[1] for line in found) == ["awaits", "wait"]
+    assert [len(task_ids) for task_ids in found.values()] == [32, 32]
 
 
 def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server: Server, settings: Settings) -> None:
