@@ -235,7 +235,7 @@ def test_the_page_begins_with_the_processes_that_are_stuck(admin_client: Client,
         queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130, line="t.py:3 f")), ([], None)
     )
     text = words_of(read(admin_client, url()))
-    longest = r"The task that has run longest: shop.send of ann , for 2 min 1\d s\. t\.py:3 f"
+    longest = r"The task that has run longest: shop.send of ann , for 2 min 1\d s\. It is at t\.py:3 f \."
     assert re.search(f"No process is stuck: 2 report in time\\. {longest}", text)
     queue.heartbeat("w1", {UNRESPONSIVE_FIELD: "5.0"})
     assert re.search(r"w1 2 idle, [\d.]+ m?s ago", words_of(read(admin_client, url()))), (
