@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer, Input, Static
 
 from django_fairque.audit import acting_as
+from django_fairque.engine.inspection.worker_activity import decode_activity
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError, TaskValidationError, short
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
@@ -47,11 +48,12 @@ MAX_USERS_RANKED = 150
 
 @dataclass(frozen=True)
 class TerminalFigures:
-    """The figures on the screen. ``heading`` are lines about the queue, ``search`` is a part of the users' ids, ``moment`` is
-    the Unix time at which the figures were read."""
+    """The figures on the screen. ``heading`` are lines about the queue, ``lines`` are the lines of code of running tasks by
+    their ids, ``search`` is a part of the users' ids, ``moment`` is the Unix time at which the figures were read."""
 
     heading: list[str]
     running: list[Task]
+    lines: dict[str, str]
     users: list[UserStats]
     search: str
     moment: float
@@ -70,7 +72,17 @@ def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = 
         names.append(selected)
     running = queue.tasks(TaskState.STARTED, limit=rows).items
     users = queue.user_stats(names) if names else []
-    return TerminalFigures(list(_build_heading(stats, queue.workers())), running, users, search, time.time())
+    workers, now = queue.workers(), time.time()
+    return TerminalFigures(list(_build_heading(stats, workers)), running, _read_lines(workers, now), users, search, now)
+
+
+def _read_lines(workers: Sequence[WorkerRecord], now: float) -> dict[str, str]:
+    """Return the lines of code of the running tasks by their ids, each with the age of its sample."""
+    return {
+        task_id: f"{line}, {duration(max(0.0, now - report.at))} ago"
+        for report in filter(None, map(decode_activity, workers))
+        for task_id, line in report.lines.items()
+    }
 
 
 def _is_known(queue: FairQueue, text: str) -> bool:
@@ -161,7 +173,7 @@ class QueueApp(App[None]):
 
     def on_mount(self) -> None:
         self.title = f"queue {plain(self._queue.name)}"
-        self._task_table.add_columns("running task", "name", "user", "worker", "for")
+        self._task_table.add_columns("running task", "name", "user", "worker", "for", "line")
         self._user_table.add_columns("user", "ready", "later", "running", "finished", "dead", "weight", "")
         self._user_table.focus()
         self.refresh_figures()
@@ -217,8 +229,9 @@ class QueueApp(App[None]):
         tasks.clear()
         for task in figures.running:
             seconds = max(0.0, figures.moment - (task.started_at or figures.moment))
-            cells = map(_cell, (task.task_id, task.name or "-", task.user_id, task.worker or "-", duration(seconds)))
-            tasks.add_row(*cells)
+            line = figures.lines.get(task.task_id, "-")
+            texts = (task.task_id, task.name or "-", task.user_id, task.worker or "-", duration(seconds), line)
+            tasks.add_row(*map(_cell, texts))
         users.clear()
         for user in figures.users:
             sizes = user.sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,13 @@ import pytest
 
 from django_fairque.admin.pages.task_page import attempt_bars, last_frame
 from django_fairque.engine.inspection.task_logs import LogLine
+from django_fairque.engine.inspection.worker_activity import (
+    ACTIVITY_FIELD,
+    SENT_FIELD,
+    UNRESPONSIVE_FIELD,
+    ReportedTask,
+    encode_activity,
+)
 from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.model.task import Task
 from tests.admin.page_reader import allow, log_in, page_url, read
@@ -112,6 +120,34 @@ def test_the_page_of_a_task_begins_with_its_state_and_the_next_action(
     assert re.search(words, text)
     assert "Why is it waiting?" not in text
     assert buttons(text) == actions
+
+
+@pytest.mark.parametrize(
+    ("line", "unresponsive_since", "sentence"),
+    [
+        ("shop.py:3 <b>f</b>", "", r"It is at shop\.py:3 &lt;b&gt;f&lt;/b&gt; \(sampled 1 min \d+ s ago\)\."),
+        ("shop.py:3 f", "5.0", r"Its process does not respond\. 1 min \d+ s ago it was at shop\.py:3 f\."),
+        (
+            "",
+            "5.0",
+            r"Its process does not respond\. The last sample, of 1 min \d+ s ago, is from before this task began\.",
+        ),
+        ("", "", ""),
+    ],
+)
+def test_the_page_of_a_running_task_shows_the_line_at_which_it_is(
+    admin_client: Client, queue: FairQueue, line: str, unresponsive_since: str, sentence: str
+) -> None:
+    push(queue)
+    pop(queue, "w:2")
+    at = time.time() - 70
+    activity = encode_activity(at, [([], ReportedTask("t", "", "ann", at, line=line))]).decode()
+    fields = {ACTIVITY_FIELD: activity, SENT_FIELD: str(time.time()), UNRESPONSIVE_FIELD: unresponsive_since}
+    for worker in ("w:1", "w:2"):
+        queue.heartbeat(worker, fields if worker == "w:2" else {})
+    text = lead(admin_client)
+    assert re.search(sentence, text)
+    assert text.count("<li>") == (3 if sentence else 2)
 
 
 def test_the_page_of_a_failed_task_shows_its_last_frame(admin_client: Client, queue: FairQueue) -> None:

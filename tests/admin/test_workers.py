@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,13 @@ import pytest
 from django.urls import reverse
 
 from django_fairque.admin.pages.workers import WORKERS_PER_PAGE
-from django_fairque.engine.inspection.worker_activity import EndReason, ProcessDeath, ReportedTask, encode_activity
+from django_fairque.engine.inspection.worker_activity import (
+    UNRESPONSIVE_FIELD,
+    EndReason,
+    ProcessDeath,
+    ReportedTask,
+    encode_activity,
+)
 from django_fairque.models import AuditEntry
 from django_fairque.worker.common.options import WorkerOptions
 from django_fairque.worker.leases.heartbeat import worker_info
@@ -159,7 +166,7 @@ def test_a_worker_that_is_gone_gets_no_command(admin_client: Client, queue: Fair
 
 
 def test_slots_show_their_task_its_user_and_its_run_time(admin_client: Client, queue: FairQueue) -> None:
-    task = ReportedTask("id/1", "shop.send", HOSTILE, time.time() - 75)
+    task = ReportedTask("id/1", "shop.send", HOSTILE, time.time() - 75, line=f"shop/tasks.py:30 {HOSTILE}")
     beat_with(
         queue,
         ([""] * 45 + [HOSTILE] * 15, task),
@@ -175,6 +182,7 @@ def test_slots_show_their_task_its_user_and_its_run_time(admin_client: Client, q
     assert (second.is_busy, second.seconds, second.utilization) == (False, None, "0 %")
     assert batch.task.count == 3
     assert "3 tasks" in text
+    assert f"1 min 15 s shop/tasks.py:30 {HOSTILE} 0 s ago 25 %" in re.sub(r"[.\d]+ m?s ago", "0 s ago", words_of(text))
     assert reverse("admin:django_fairque_task", args=["id_2F1"]) in text
     assert HOSTILE not in text
     assert "41.7 % busy" in text
@@ -183,14 +191,14 @@ def test_slots_show_their_task_its_user_and_its_run_time(admin_client: Client, q
 def test_slots_hide_tasks_from_users_who_may_not_see_them(client: Client, queue: FairQueue) -> None:
     beat_with(
         queue,
-        (["ann-secret"] * 60, ReportedTask("id-1", "shop.send", "ann-secret", time.time())),
+        (["ann-secret"] * 60, ReportedTask("id-1", "shop.send", "ann-secret", time.time(), line="shop.py:3 f")),
         deaths=[ProcessDeath(time.time() - 5, "w1.0.1", EndReason.SIGNAL, 9, ("id-2",))],
     )
     log_in(client, "view_worker")
     text = read(client, url())
     assert "a task" in text
     assert "SIGKILL" in text
-    for hidden in ("ann-secret", "shop.send", "id-1", "id-2"):
+    for hidden in ("ann-secret", "shop.send", "id-1", "id-2", "shop.py"):
         assert hidden not in text
 
 
@@ -223,11 +231,17 @@ def test_the_page_begins_with_the_processes_that_are_stuck(admin_client: Client,
     queue.heartbeat("w4", {"lease": "30"}, ttl=900, now=time.time() - 300)
     assert "1 of 1 processes is stuck: w4 ( silent for 5 min" in words_of(read(admin_client, url()))
     queue.heartbeat("w4", {"lease": "30"})
-    beat_with(queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130)))
-    text = words_of(read(admin_client, url()))
-    assert (
-        "No process is stuck: 2 report in time. The task that has run longest: shop.send of ann , for 2 min 1" in text
+    beat_with(
+        queue, (["ann"] * 20, ReportedTask("id-1", "shop.send", "ann", time.time() - 130, line="t.py:3 f")), ([], None)
     )
+    text = words_of(read(admin_client, url()))
+    longest = r"The task that has run longest: shop.send of ann , for 2 min 1\d s\. It is at t\.py:3 f \."
+    assert re.search(f"No process is stuck: 2 report in time\\. {longest}", text)
+    queue.heartbeat("w1", {UNRESPONSIVE_FIELD: "5.0"})
+    assert re.search(r"w1 2 idle, [\d.]+ m?s ago", words_of(read(admin_client, url()))), (
+        "it may run another task by now"
+    )
+    queue.heartbeat("w1", {UNRESPONSIVE_FIELD: ""})
     beat(queue, "w2")
     queue.heartbeat("w3", {"blocked_by": HOSTILE})
     html = read(admin_client, url())

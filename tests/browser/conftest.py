@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from django.test import override_settings
 from library.tasks import complexity_of, parse_document, report_on
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.inspection.worker_activity import ACTIVITY_FIELD, ReportedTask, encode_activity
 from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
 from tests.browser.browser_errors import Watch
@@ -110,7 +112,13 @@ def queue(server: Server, redis: Redis, settings: Settings) -> FairQueue:
 
 def beat(queue: FairQueue) -> None:
     """A worker is alive: repeated, because one that falls silent is forgotten."""
-    queue.heartbeat("web-1.example:4711", {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"})
+    info = {"host": "web-1.example", "pid": "4711", "users": "*", "status": "working"}
+    for task in queue.tasks("started", limit=1):
+        line = "shop_backend/orders/management/exports.py:30 wait_for_a_lock_of_the_customer"
+        running = ReportedTask(task.task_id, task.name, task.user_id, time.time() - 600, line=line)
+        slots = [([task.user_id] * 60, running), ([""] * 60, None)]
+        info[ACTIVITY_FIELD] = encode_activity(time.time(), slots).decode()
+    queue.heartbeat("web-1.example:4711", info)
 
 
 @pytest.fixture

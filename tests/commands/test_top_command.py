@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from django_fairque.conf import get_queue
+from django_fairque.engine.inspection.worker_activity import ReportedTask, encode_activity
 from django_fairque.management.terminal import QueueApp
 from tests.fixture_types import FairQueue, MakeServer, Settings
 from tests.leases import pop
@@ -42,8 +43,10 @@ async def test_the_screen_shows_running_tasks_and_users(queue: FairQueue, push: 
     for user, tasks in (("acme", 3), (HOSTILE, 1)):
         for _ in range(tasks):
             push(user)
-    queue.heartbeat("worker-1", {"concurrency": "8"})
     lease = pop(queue, "worker-1", ["acme"])
+    reported = ReportedTask(lease.task_id, "mail.send", "acme", 0.0, line=f"mail.py:3 {HOSTILE}")
+    activity = encode_activity(time.time() - 60, [([], reported)]).decode()
+    queue.heartbeat("worker-1", {"concurrency": "8", "activity": activity})
     app = QueueApp(queue)
     async with app.run_test() as pilot:
         await wait_until(pilot, lambda: len(cells(app, "users")) == 2)
@@ -51,6 +54,7 @@ async def test_the_screen_shows_running_tasks_and_users(queue: FairQueue, push: 
         assert cells(app, "users")[1][0] == "[red]x[/red]\\x1b[31m\\n"
         (running,) = cells(app, "running")
         assert running[:4] == [lease.task_id, "mail.send", "acme", "worker-1"]
+        assert running[5].startswith("mail.py:3 [red]x[/red]\\x1b[31m\\n, 1 min")
         heading = str(app.query_one("#heading", Static).render()).splitlines()
         assert heading[0].startswith("queue 'default'")
         assert heading[1:] == ["slots    8, running 1", "backlog  ready 3, scheduled 0, deferred 0, dead 0"]

@@ -23,6 +23,7 @@ from django_fairque.admin.pages.dependencies import (
     task_link,
 )
 from django_fairque.admin.pages.limits import describe_values
+from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD, decode_activity
 from django_fairque.engine.limits.limits import parse_limit_id
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.priority import Priority
@@ -133,6 +134,7 @@ class TaskPage(PayloadEditor):
                 text = _("A worker has had it for %(time)s; its time limit is %(limit)s.")
             passed = duration(max(0.0, time.time() - task.started_at))
             lines.insert(0, {"text": text % {"time": passed, "limit": duration(limit or 0.0)}})
+            lines[1:1] = [{"text": sentence} for sentence in line_of_code(self.queue, task)]
         return lines
 
     def _line(self, task: Task, reason: Reason) -> dict[str, Any]:
@@ -265,6 +267,24 @@ def past_times(task: Task) -> list[str]:
         return [_("A worker had it for %(time)s.") % facts]
     facts["waited"] = duration(max(0.0, task.started_at - task.ready_at))
     return [_("It waited for %(waited)s, then a worker had it for %(time)s.") % facts]
+
+
+def line_of_code(queue: FairQueue, task: Task) -> list[str]:
+    """Return a sentence about the line of code at which a running task is; none if its worker reports no lines."""
+    for record in queue.workers(task.worker) if task.worker else ():
+        report = decode_activity(record)
+        if report is None:
+            continue
+        facts = {"line": report.lines.get(task.task_id, ""), "time": duration(max(0.0, time.time() - report.at))}
+        if facts["line"]:
+            text = _("It is at %(line)s (sampled %(time)s ago).")
+            if record.info.get(UNRESPONSIVE_FIELD):
+                text = _("Its process does not respond. %(time)s ago it was at %(line)s.")
+            return [text % facts]
+        if record.info.get(UNRESPONSIVE_FIELD):
+            text = _("Its process does not respond. The last sample, of %(time)s ago, is from before this task began.")
+            return [text % facts]
+    return []
 
 
 def cancel_reason(attempts: Sequence[Attempt]) -> str:

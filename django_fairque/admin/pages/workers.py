@@ -136,6 +136,10 @@ class SlotRow:
     task: ReportedTask | None = None
     url: str = ""
     """Address of the task's page."""
+    age: float | None = None
+    """Seconds since the last sample."""
+    is_outdated: bool = False
+    """Whether its process does not respond, so that it may run another task by now."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,9 @@ class WorkersPage(AdminPage):
                 seconds = None if task is None or row.activity is None else max(0.0, row.activity.at - task.started_at)
                 shown = task if may_view_task else None
                 url = self.link("task", quote(shown.task_id)) if shown and shown.task_id else ""
-                yield SlotRow(row.record.worker, index + 1, is_busy, used, seconds, shown, url)
+                age = None if row.activity is None else max(0.0, row.now - row.activity.at)
+                is_outdated = bool(row.record.info.get(UNRESPONSIVE_FIELD))
+                yield SlotRow(row.record.worker, index + 1, is_busy, used, seconds, shown, url, age, is_outdated)
 
     def _death_row(self, death: ProcessDeath) -> DeathRow:
         task_ids = death.task_ids if self.may("view_task") else ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 from django_fairque.engine.inspection.task_lookup import read_tasks
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_ids, natural_order
+from django_fairque.engine.model.ids import MAX_ID_BYTES, check_encodable, check_id, check_ids, natural_order
 from django_fairque.engine.model.lanes import CLASS_NAMES, by_class
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import TaskState
@@ -266,11 +266,13 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
     )
 
 
-def workers(shards: Shards) -> Operation[PartialList[WorkerRecord]]:
-    """Each worker once, with the leases that it has on all shards; by id, with numbers in it by value."""
+def workers(shards: Shards, worker_id: str) -> Operation[PartialList[WorkerRecord]]:
+    """Each worker once, or the one with this id, with its leases on all shards; by id, with numbers in it by value."""
     found: dict[str, WorkerRecord] = {}
+    names = [] if worker_id == "" else [check_id(worker_id, "worker_id")]
     for shard in shards:
-        for record in (yield from workers_of_shard(shard)):
+        records = read_worker_records(shard, names) if names else workers_of_shard(shard)
+        for record in (yield from records):
             other = found.get(record.worker)
             newest = record if other is None or record.seen_at >= other.seen_at else other
             found[record.worker] = replace(newest, leases=record.leases + (0 if other is None else other.leases))

@@ -1,7 +1,8 @@
 """Reports of workers about their slots and about processes that died: fields of their records, as JSON of bounded size.
 
 A process samples its slots once a second, so a report costs a task nothing. A slot's samples are a text with a character for each
-second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`.
+second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`. The line of code of a task is that of
+the last sample: if it is old, the process did not respond, for example because C code kept the interpreter lock.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,11 @@ UNRESPONSIVE_FIELD = "unresponsive_since"
 """Field of a worker's record: since when (Unix time) the process has not responded; empty if it responds again."""
 ACTIVITY_SECONDS = 60
 MAX_REPORTED_SLOTS = 16
-"""Slots of one process that are reported. Its field ``concurrency`` has the number of all."""
-MAX_ACTIVITY_BYTES = 6_000
+"""Slots of one process whose samples are reported. Its field ``concurrency`` has the number of all."""
+MAX_ACTIVITY_BYTES = 8_000
 """Bytes of a report. Without running tasks it always fits; those that do not fit are left out."""
+MAX_LINE_CHARACTERS = 120
+"""Characters of a line of code, with the names of its file and function."""
 MAX_NAME_CHARACTERS = 100
 """Longer names of running tasks and their users are shortened."""
 MAX_USER_BYTES = 300
@@ -39,13 +42,15 @@ _LETTERS = "abcdefghijkl"
 
 @dataclass(frozen=True)
 class ReportedTask:
-    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time."""
+    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time. ``line`` is the line of the
+    project's code at which it was: file, number and function; empty if that is unknown."""
 
     task_id: str
     name: str
     user_id: str
     started_at: float
     count: int = 1
+    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,12 @@ class SlotReport:
 
 @dataclass(frozen=True)
 class ActivityReport:
-    """The slots of one process at ``at``, a Unix time of the server that is not later than the heartbeat's."""
+    """The slots of one process at ``at``, a Unix time of the server that is not later than the heartbeat's. ``lines`` has the
+    lines of code of tasks by their ids, also of tasks in slots that are not reported."""
 
     at: float
     slots: tuple[SlotReport, ...]
+    lines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def utilization(self) -> float | None:
@@ -119,7 +126,8 @@ class ProcessDeath:
 
 
 def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask | None]]) -> bytes:
-    """Encode a report of slots: their samples (user ids, empty when idle) and their running tasks."""
+    """Encode a report of slots: their samples (user ids, empty when idle), their running tasks, and the lines of those that have
+    run longest."""
     shown = slots[:MAX_REPORTED_SLOTS]
     count = Counter(user for samples, _ in shown for user in samples if user)
     named = [user for user, _ in count.most_common() if len(encode_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
@@ -131,7 +139,20 @@ def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask
             break
         row[1] = None
         report = encode_json({"at": round(at, 1), "users": named, "slots": rows})
-    return report
+    lines = _group_by_line([task for _, task in slots if task], MAX_ACTIVITY_BYTES - len(report) - len(',"lines":{}'))
+    return b'%s,"lines":%s}' % (report[:-1], encode_json(lines)) if lines else report
+
+
+def _group_by_line(tasks: Iterable[ReportedTask], room: int) -> dict[str, list[str]]:
+    """Return the ids of the tasks at each line: of those that have run longest, as many as fit into ``room`` bytes."""
+    groups: dict[str, list[str]] = {}
+    for task in sorted(tasks, key=lambda task: task.started_at):
+        line = task.line[:MAX_LINE_CHARACTERS]
+        size = len(encode_json(task.task_id)) + 1 + (0 if line in groups else len(encode_json(line)) + 4)
+        if line and size <= room:
+            room -= size
+            groups.setdefault(line, []).append(task.task_id)
+    return groups
 
 
 def encode_json(value: object) -> bytes:
@@ -165,14 +186,19 @@ def decode_activity(record: WorkerRecord) -> ActivityReport | None:
         skew = 0.0 if sent is None else record.seen_at - _finite(sent)
         names = dict(zip(_LETTERS, map(valid_text, report["users"]), strict=False))
         names[IDLE] = ""
+        lines = {
+            valid_text(task_id): valid_text(line)[:MAX_LINE_CHARACTERS]
+            for line, task_ids in dict(report.get("lines", {})).items()
+            for task_id in task_ids
+        }
         slots = tuple(
             SlotReport(
                 tuple(names.get(letter) for letter in valid_text(samples)[-ACTIVITY_SECONDS:]),
-                None if task is None else _running_task(skew, *task),
+                None if task is None else _running_task(lines, skew, *task),
             )
             for samples, task in report["slots"][:MAX_REPORTED_SLOTS]
         )
-        return ActivityReport(min(_finite(report["at"]) + skew, record.seen_at), slots)
+        return ActivityReport(min(_finite(report["at"]) + skew, record.seen_at), slots, lines)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -197,9 +223,12 @@ def _deaths(record: WorkerRecord) -> list[ProcessDeath]:
         return []
 
 
-def _running_task(skew: float, task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any) -> ReportedTask:
+def _running_task(
+    lines: Mapping[str, str], skew: float, task_id: Any, name: Any, user_id: Any, started_at: Any, count: Any
+) -> ReportedTask:
+    started = _finite(started_at) + skew
     return ReportedTask(
-        valid_text(task_id), valid_text(name), valid_text(user_id), _finite(started_at) + skew, int(count)
+        valid_text(task_id), valid_text(name), valid_text(user_id), started, int(count), lines.get(task_id, "")
     )
 
 

@@ -721,9 +721,9 @@ class FairQueue(executor.QueueOfShards):
         """Return limits by key that are closed or have waiting tasks, most waiting first: ``limit`` (100 by default)."""
         return self._read_all_shards(lambda shards: top_limits(shards, limit))
 
-    def workers(self) -> PartialList[WorkerRecord]:
-        """Return the workers that sent a heartbeat within its ``ttl``, by id (`w2` before `w10`)."""
-        return self._read_all_shards(listing.workers)
+    def workers(self, worker_id: str = "") -> PartialList[WorkerRecord]:
+        """Return workers by id (`w2` before `w10`): by default all that are not lost, else the one with this ``worker_id``."""
+        return self._read_all_shards(lambda shards: listing.workers(shards, worker_id))
 
     def check_invariants(self) -> PartialList[Violation]:
         """Return the violations of the invariants. Reads every key, so do not call it every minute; changes nothing."""

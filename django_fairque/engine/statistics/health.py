@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from django_fairque.engine.inspection import pages as listing
 from django_fairque.engine.inspection.lost_workers import LostWorker, read_lost
-from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD
+from django_fairque.engine.inspection.worker_activity import UNRESPONSIVE_FIELD, decode_activity
 from django_fairque.engine.model.durations import check_integer, number
 from django_fairque.engine.model.ids import new_nonce
 from django_fairque.engine.model.lanes import Lane, class_name, read_lane, read_priority
@@ -226,11 +226,22 @@ def blocked_loops(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
     """Return a sentence for each process that does not respond to its supervisor."""
     sentences = [
-        f"process {worker.worker} does not respond; the worker's log has the tasks"
+        f"process {worker.worker} does not respond{_describe_lines(worker)}; the worker's log has the tasks"
         for worker in workers
         if worker.info.get(UNRESPONSIVE_FIELD)
     ]
     return _shorten(sentences, "1 more process does not respond", "{:,} more processes do not respond")
+
+
+def _describe_lines(worker: listing.WorkerRecord) -> str:
+    """Describe the lines of code of its longest-running tasks at the last sample, each line once. The cause may be a task that
+    began later, so it is mentioned that there are others."""
+    report = decode_activity(worker)
+    if report is None or not report.lines:
+        return ""
+    lines = ", ".join(list(dict.fromkeys(report.lines.values()))[:MAX_NAMES_PER_REASON])
+    others = number(worker.info.get("running", "").encode()) - len(report.lines)
+    return f", its tasks were at {lines}" + (f" and {others:,.0f} at an unknown line" if others > 0 else "")
 
 
 def lately_lost(workers: Sequence[LostWorker], now: int) -> list[str]:

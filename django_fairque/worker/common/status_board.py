@@ -47,7 +47,7 @@ MAX_REPORTED_OUTCOMES = 1000
 """Maximum number of outcomes of a shard that are reported for a dead process: the latest ones. Two calls report fewer than
 this."""
 ACTIVITY_BYTES = 8_192
-"""Room for a report of a process about its slots, which has 6,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
+"""Room for a report of a process about its slots, which has 8,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16
 """Number of low bits of a ring entry that hold the shard index. The token is in the higher bits."""
 _ONE = struct.Struct("<ddHHqHH")

@@ -20,7 +20,7 @@ import contextlib
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from django_fairque.tasks.errors import SoftTimeLimitExceeded, TaskRevoked
 from django_fairque.tasks.retries import Stop, stopped
 from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import describe_leases, logger
+from django_fairque.worker.execution.code_lines import find_coroutine_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -336,6 +337,13 @@ class Job(Stop):
         """Return whether this is the first report that the run tried to harm other tasks: only one line is logged for a run."""
         was_reported, self._was_reported = self._was_reported, True
         return not was_reported
+
+    def find_line(self, stacks: Mapping[int, FrameType]) -> str:
+        """Return the line of the project's code that the coroutine awaits or runs; empty before it has begun. ``stacks`` are the
+        innermost frames of the threads."""
+        if self._task is None or self.loop is None:
+            return ""
+        return find_coroutine_line(self._task.get_coro(), stacks.get(self.loop.thread_id))
 
     def give_back(self) -> None:
         """Let the slot give the task back. Called before the job begins, or if the loop has stopped."""

@@ -1,12 +1,14 @@
-"""Samples the slots of a process once a second: which task runs in each slot, and for which user."""
+"""Samples the slots of a process once a second: which task runs in each slot, for which user, and at which line."""
 
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from time import monotonic
+from collections.abc import Callable, Mapping, Sequence
+from sys import _current_frames as current_stacks
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from django_fairque.engine.inspection.worker_activity import (
@@ -17,8 +19,13 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from django_fairque.worker.common.buffer import Work
     from django_fairque.worker.execution.slots import Slot
 
+HAS_INTERPRETER_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Without the lock, the stacks of other threads can't be read safely, and no lines are reported."""
 LATEST_OFFSET_SECONDS = 0.9
 """The sample of a second is taken at a random moment of it, so that work that comes each second is seen as often as it runs. The
 rest is for the thread to be late."""
@@ -31,8 +38,10 @@ class SlotSampler:
     """
 
     def __init__(self, slots: Sequence[Slot], on_report: Callable[[bytes], object]) -> None:
-        self._slots = slots[:MAX_REPORTED_SLOTS]
-        self._samples: list[deque[str]] = [deque(maxlen=ACTIVITY_SECONDS) for _ in self._slots]
+        self._slots = slots
+        self._samples: list[deque[str]] = [
+            deque(maxlen=ACTIVITY_SECONDS if index < MAX_REPORTED_SLOTS else 0) for index in range(len(slots))
+        ]
         self._on_report = on_report
         self._second = self._due = 0.0
         """Start of the second that the next sample is for, and the time when it is due."""
@@ -46,17 +55,27 @@ class SlotSampler:
         missed = int(now - self._second)
         self._second += missed + 1
         self._due = self._second + random.uniform(0.0, LATEST_OFFSET_SECONDS)  # noqa: S311
-        running = [self._describe_running_task(slot, now) for slot in self._slots]
+        running = self._describe_running_tasks(now)
         for samples, task in zip(self._samples, running, strict=True):
             samples.extend(["" if task is None else task.user_id] * (1 + min(missed, ACTIVITY_SECONDS)))
         self._on_report(encode_activity(time.time(), list(zip(map(tuple, self._samples), running, strict=True))))
 
+    def _describe_running_tasks(self, now: float) -> list[ReportedTask | None]:
+        # Give up the interpreter lock and take it again: then no other thread runs for the next 5 ms (`sys.getswitchinterval`),
+        # in which the stacks are read. A function that returned meanwhile would leave its local values to this thread.
+        sleep(0.0)
+        works = [slot.work for slot in self._slots]
+        stacks = current_stacks() if HAS_INTERPRETER_LOCK and any(works) else {}
+        return [
+            None if work is None else self._describe_running_task(slot, work, stacks, now)
+            for slot, work in zip(self._slots, works, strict=True)
+        ]
+
     @staticmethod
-    def _describe_running_task(slot: Slot, now: float) -> ReportedTask | None:
-        work = slot.work
-        if work is None:
-            return None
+    def _describe_running_task(slot: Slot, work: Work, stacks: Mapping[int, FrameType], now: float) -> ReportedTask:
         lease, count = (work[0], len(work)) if isinstance(work, list) else (work, 1)
-        started = slot.started
-        since = 0.0 if started is None or slot.work is not work else max(0.0, now - started)
-        return ReportedTask(lease.task_id, lease.name, lease.user_id, time.time() - since, count)
+        started, line = slot.started, slot.find_line(stacks)
+        if started is None or slot.work is not work:  # it has not begun, or has ended
+            started, line = now, ""
+        began_at = time.time() - max(0.0, now - started)
+        return ReportedTask(lease.task_id, lease.name, lease.user_id, began_at, count, line)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,9 +37,11 @@ from django_fairque.worker.common.isolation import CoroutineContexts, TaskContex
 from django_fairque.worker.common.limits import Guard, run_guarded
 from django_fairque.worker.common.wakeup import IdleSlots
 from django_fairque.worker.execution import event_loop
+from django_fairque.worker.execution.code_lines import find_thread_line
 
 if TYPE_CHECKING:
     from collections import deque
+    from types import FrameType
 
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.worker.common.buffer import Work
@@ -237,6 +239,14 @@ class Slot(threading.Thread):
     def started(self) -> float | None:
         """The time (`time.monotonic()`) at which the slot's work began; None if none has. Any thread may read it."""
         return self._status_board.read_start(self.index)
+
+    def find_line(self, stacks: Mapping[int, FrameType]) -> str:
+        """Return the line of the project's code that the slot's work is at; empty if none has begun. ``stacks`` are the innermost
+        frames of the threads. Any thread may call this."""
+        coroutine = self._coroutine
+        if coroutine is None or coroutine.job is None:
+            return find_thread_line(stacks.get(self.ident or 0))
+        return coroutine.job.find_line(stacks)
 
     def run(self) -> None:
         slot_pool = self._slot_pool

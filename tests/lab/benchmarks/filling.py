@@ -70,7 +70,8 @@ def fill(queue: FairQueue, scale: Scale, now: float | None = None) -> None:
 def beat(queue: FairQueue, workers: int, now: float | None = None) -> None:
     """The heartbeats of these processes, with the tasks in their slots."""
     at = time.time() if now is None else now
-    slots = [([NOISY, "ann", "bob"] * 20, ReportedTask(f"id-{n}", "shop.send", "ann", at - n)) for n in range(8)]
+    tasks = [ReportedTask(f"id-{n}", "shop.send", "ann", at - n, line=f"shop/tasks.py:{n} send") for n in range(8)]
+    slots = [([NOISY, "ann", "bob"] * 20, task) for task in tasks]
     activity = encode_activity(at, slots)
     for n in range(workers):
         options = WorkerOptions(f"worker-{n}", queues=("default",), users=("ann", "bob"), concurrency=4)

@@ -123,6 +123,36 @@ def deaf(seconds: float) -> None:
     record(ENDED)
 
 
+def wait_for_a_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()  # never returns
+
+
+@task(name="deadlock")
+def deadlock() -> None:
+    """Wait in a function that the task calls."""
+    wait_for_a_lock()
+
+
+async def wait_for_an_event() -> None:
+    await asyncio.wait_for(asyncio.Event().wait(), 600)
+
+
+@task(name="awaits")
+async def awaits() -> None:
+    """Wait in a coroutine that the task awaits."""
+    await wait_for_an_event()
+
+
+@task(name="backtrack_later")
+def backtrack_later(length: int) -> None:
+    """Hold the interpreter lock after some seconds."""
+    for _ in range(300):
+        time.sleep(0.01)
+    re.match(r"(a|a)+$", "a" * length + "b")
+
+
 @task(name="hog")
 def hog(digits: int) -> int:
     """Hold the interpreter lock in one long call."""

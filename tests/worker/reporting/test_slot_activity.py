@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_fairque import AsyncWorker, Worker
 from django_fairque.engine.inspection.worker_activity import (
+    UNRESPONSIVE_FIELD,
     ActivityReport,
     EndReason,
     decode_activity,
@@ -18,15 +22,20 @@ from django_fairque.engine.inspection.worker_activity import (
 )
 from django_fairque.tasks import registry
 from django_fairque.tasks.registry import task
+from django_fairque.worker.execution.slot_sampler import SlotSampler
 from tests.worker.conftest import Workers, eventually
 
 if TYPE_CHECKING:
     import pytest
     from pytest_django import Settings
 
+    from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.queue.queue import FairQueue
     from tests.servers import Server
     from tests.worker.conftest import Push
+
+
+TASKS = Path(__file__).parents[1] / "project" / "tasks.py"
 
 
 def reports(queue: FairQueue) -> list[ActivityReport]:
@@ -65,6 +74,93 @@ def test_a_process_that_is_replaced_as_configured_is_not_recorded_as_a_death(wor
     eventually(lambda: workers.queue.get_stats().states["finished"] == 3)
     eventually(lambda: len(workers.queue.workers()) == 1 and workers.queue.workers()[0].info["done"] == "0")
     assert list_recent_deaths(workers.queue.workers(), time.time()) == []
+
+
+def lines_of(queue: FairQueue, task_id: str) -> list[str]:
+    return [report.lines[task_id] for report in reports(queue) if task_id in report.lines]
+
+
+def line_of(code: str, function: str) -> str:
+    """Return the line of the project's tasks with this code, as it is reported."""
+    (number,) = [n for n, text in enumerate(TASKS.read_text().splitlines(), 1) if code in text]
+    return f"tests/worker/project/tasks.py:{number} {function}"
+
+
+def test_the_lines_of_a_waiting_function_and_of_a_waiting_coroutine_are_reported(workers: Workers) -> None:
+    """Both wait in the standard library. The line is that of the project's innermost function."""
+    workers.start("--processes", "1", "--concurrency", "2", lease_seconds="2").wait_ready()
+    expected = {
+        workers.push("deadlock"): line_of("# never returns", "wait_for_a_lock"),
+        workers.push("awaits"): line_of("asyncio.Event().wait()", "wait_for_an_event"),
+    }
+    for task_id, line in expected.items():
+        eventually(partial(lines_of, workers.queue, task_id))
+        assert lines_of(workers.queue, task_id) == [line]
+
+
+@pytest.mark.thorough
+def test_c_code_that_keeps_the_interpreter_shows_as_an_old_sample(workers: Workers) -> None:
+    workers.start("--processes", "1", "--concurrency", "1", lease_seconds="2", task_timeout="60").wait_ready()
+    task_id = workers.push("backtrack_later", 40)
+    record: WorkerRecord = eventually(
+        lambda: [record for record in workers.queue.workers() if record.info.get(UNRESPONSIVE_FIELD)]
+    )[0]
+    report = decode_activity(record)
+    assert report is not None
+    assert report.lines[task_id].startswith("tests/worker/project/tasks.py:")
+    assert f"does not respond, its tasks were at {report.lines[task_id]};" in str(workers.queue.health().reasons)
+    until = report.at + 3
+    later = eventually(lambda: [new for new in workers.queue.workers(record.worker) if new.seen_at > until])
+    last = decode_activity(later[0])
+    assert last is not None
+    assert abs(last.at - report.at) < 1, "no sample was taken since"
+    assert last.lines == report.lines
+    (child,) = workers.processes[0].children()
+    child.kill()
+
+
+def test_sampling_64_slots_takes_less_than_half_a_percent_of_a_core(
+    queue: FairQueue, push: Push, server: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.FAIRQUE = {"REDIS": {"URL": server.url}}
+    monkeypatch.setattr(registry, "_tasks", {})
+    release = threading.Event()
+
+    def wait(depth: int) -> None:
+        if depth:
+            wait(depth - 1)
+        release.wait(60)
+
+    @task(name="waits")
+    def waits() -> None:
+        wait(100)
+
+    @task(name="awaits")
+    async def awaits() -> None:
+        await asyncio.to_thread(release.wait, 60)
+
+    for number in range(64):
+        push("waits" if number % 2 else "awaits", user=f"user{number}")
+    worker = Worker([queue], concurrency=64)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    encoded: list[bytes] = []
+    seconds = []
+    try:
+        eventually(lambda: worker._core.status_board.count_running() == 64)
+        for _ in range(20):
+            sampler = SlotSampler(worker._core.slot_pool.slots, encoded.append)
+            began = time.thread_time()
+            sampler.update()
+            seconds.append(time.thread_time() - began)
+    finally:
+        release.set()
+        worker.stop()
+        thread.join()
+    assert min(seconds) < 0.005
+    found = json.loads(encoded[-1])["lines"]
+    assert sorted(line.split(" ")[1] for line in found) == ["awaits", "wait"]
+    assert [len(task_ids) for task_ids in found.values()] == [32, 32]
 
 
 def test_a_worker_without_supervisor_reports_its_slots(queue: FairQueue, server: Server, settings: Settings) -> None:
