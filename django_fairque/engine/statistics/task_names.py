@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -107,21 +107,17 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
     parts = [1.0] * hours + [1 - passed / 3600]
-    keys = [f"stats:names:{this_hour - back}" for back in range(len(parts))]
-    records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
-    for record, part in zip(records, parts * len(list(shards)), strict=True):
-        for key, value in record.items():
-            kind, _, rest = key.decode("utf-8", "replace").partition(":")
-            amount = part * int(value)
-            if kind == "attempts":
-                attempts[rest] += amount  # type: ignore[assignment]  # parts of an hour
-            elif kind == "failed":
-                failed[rest] += amount  # type: ignore[assignment]
-            elif kind == "run":
-                bucket, _, name = rest.partition(":")
-                runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
+    for key, amount in (yield from _read_figures(shards, this_hour, parts)):
+        kind, _, rest = key.partition(":")
+        if kind == "attempts":
+            attempts[rest] += amount  # type: ignore[assignment]  # parts of an hour
+        elif kind == "failed":
+            failed[rest] += amount  # type: ignore[assignment]
+        elif kind == "run":
+            bucket, _, name = rest.partition(":")
+            runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
     retrying = yield from _estimate_retrying(shards)
     found = [
         NameFigures(
@@ -135,6 +131,28 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ]
     shown = [figures for figures in found if figures.attempts or figures.retrying]
     return sorted(shown, key=lambda figures: (-figures.attempts, figures.name))
+
+
+def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, float]]:
+    """Return the median run time in seconds of the tasks of each name in the 24 hours before a Unix time."""
+    runs: dict[str, Counter[int]] = {}
+    for key, amount in (yield from _read_figures(shards, int(moment) // 3600, [1.0] * MAX_HOURS)):
+        kind, _, rest = key.partition(":")
+        if kind == "run":
+            bucket, _, name = rest.partition(":")
+            runs.setdefault(name, Counter())[int(bucket)] += int(amount)
+    return {name: percentiles(buckets, _bucket_middle).p50 for name, buckets in runs.items() if name}
+
+
+def _read_figures(shards: Shards, this_hour: int, parts: Sequence[float]) -> Operation[Iterator[tuple[str, float]]]:
+    """Read the figures of this hour and the hours before. Of each hour, this part counts."""
+    keys = [f"stats:names:{this_hour - back}" for back in range(len(parts))]
+    records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
+    return (
+        (key.decode("utf-8", "replace"), part * int(value))
+        for record, part in zip(records, [*parts] * (len(records) // len(parts)), strict=True)
+        for key, value in record.items()
+    )
 
 
 def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:
