@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_250,
-    "admin": 3_920,
-    "management": 2_510,
+    "core": 24_560,
+    "admin": 4_050,
+    "management": 2_570,
     "monitoring, web, integrations": 2_990,
     "backends, testing, checks, embedded": 3_280,
     "package root": 830,
     "Lua": 6_090,
 }
-TESTS_BUDGET = 62_670
+TESTS_BUDGET = 63_220
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

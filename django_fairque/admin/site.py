@@ -24,6 +24,7 @@ from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
+from django_fairque.admin.pages.upcoming import UpcomingPage
 from django_fairque.admin.pages.user_report import UserReportPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
@@ -48,7 +49,7 @@ PAGES: tuple[type[AdminPage], ...] = (
         TaskNamesPage,
     ),
     *(TaskPage, DeadLettersPage, DeadLetterPage, DependenciesPage, RunsPage, RunPage),
-    *(SchedulesPage, WorkersPage, ModelEventsPage, AuditPage),
+    *(SchedulesPage, UpcomingPage, WorkersPage, ModelEventsPage, AuditPage),
 )
 """All pages, in the menu's order. The admin's index leads to the first one that the user may see."""
 

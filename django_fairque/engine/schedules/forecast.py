@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
 
+FORECAST_HOURS = 24
 MAX_FORECAST_HOURS = 48
 FREQUENT_RUNS_PER_HOUR = 2
 """A schedule with more runs in the time is frequent: successive runs are put together."""
@@ -143,7 +144,7 @@ def forecast(shards: Shards, hours: int, now: float | None) -> Operation[Forecas
         _plan(schedule, measured[schedule.name], by_name.get(str(schedule.task.get("name", ""))), begin, end)
         for _, schedule in found
     ]
-    overlaps, overloads = find_collisions(schedules, slots, begin)
+    overlaps, overloads = find_collisions(schedules, slots, begin, end)
     counts = [
         sum(replies[start + 1 + hour] for start in range(0, len(replies), per_shard)) for hour in range(per_shard - 1)
     ]
@@ -272,10 +273,10 @@ class _Load:
 
 
 def find_collisions(
-    schedules: Iterable[ScheduleForecast], slots: int, begin: float
+    schedules: Iterable[ScheduleForecast], slots: int, begin: float, end: float
 ) -> tuple[tuple[Collision, ...], tuple[Collision, ...]]:
-    """Return the overlaps and overloads of a `Forecast` that begins at ``begin`` and has so many slots."""
-    loads = sorted((load for plan in schedules for load in _loads(plan, begin)), key=lambda load: load.at)
+    """Return the overlaps and overloads of a `Forecast` from ``begin`` to ``end`` that has so many slots."""
+    loads = sorted((load for plan in schedules for load in _loads(plan, begin, end)), key=lambda load: load.at)
     overlaps, overloads = _Period(), _Period()
     listed, active = Counter[str](), Counter[str]()
     total, level = 0.0, 0
@@ -294,16 +295,17 @@ def find_collisions(
     return tuple(overlaps.found), tuple(overloads.found)
 
 
-def _loads(plan: ScheduleForecast, begin: float) -> Iterator[_Load]:
+def _loads(plan: ScheduleForecast, begin: float, end: float) -> Iterator[_Load]:
     for run in plan.runs:
         amount = 1.0
         if run.count > 1:
             length = max(plan.expected or 0.0, MIN_RUN_SECONDS)
             amount = run.count * length / (run.end - run.begin)
             amount = amount if plan.schedule.overlap == "allow" else min(1.0, amount)
-        if run.end > run.begin:
-            yield _Load(max(run.begin, begin), amount, plan.schedule.name, run.count == 1)
-            yield _Load(run.end, -amount, plan.schedule.name, run.count == 1)
+        first, last = max(run.begin, begin), min(run.end, end)
+        if last > first:
+            yield _Load(first, amount, plan.schedule.name, run.count == 1)
+            yield _Load(last, -amount, plan.schedule.name, run.count == 1)
 
 
 class _Period:

@@ -223,7 +223,7 @@ class TestCollisions:
                 planned = tuple(PlannedRun(begin, end) for begin, end in runs)
                 plans.append(ScheduleForecast(Schedule(f"s{number}", {}), 1.0, planned, None))
             slots = source.randint(1, 4)
-            overlaps, overloads = find_collisions(plans, slots, 0)
+            overlaps, overloads = find_collisions(plans, slots, 0, 700)
             assert list(overlaps) == count_seconds(spans, 1)
             assert list(overloads) == count_seconds(spans, slots)
             found += len(overlaps) + len(overloads)
@@ -232,9 +232,9 @@ class TestCollisions:
     def test_frequent_schedules_count_for_slots_alone_with_their_mean(self) -> None:
         each_minute = ScheduleForecast(Schedule("often", {}), 90.0, (PlannedRun(0, 86_400, 960),), None)
         one = ScheduleForecast(Schedule("one", {}), 100.0, (PlannedRun(100, 200),), None)
-        assert find_collisions([each_minute, one], 2, 0) == ((), ())
-        assert find_collisions([each_minute, one], 1, 0) == ((), (Collision(100, 200, ("often", "one"), 2),))
-        assert find_collisions([each_minute, one], 0, 0) == ((), ()), "without a worker there is nothing to exceed"
+        assert find_collisions([each_minute, one], 2, 0, 9e4) == ((), ())
+        assert find_collisions([each_minute, one], 1, 0, 9e4) == ((), (Collision(100, 200, ("often", "one"), 2),))
+        assert find_collisions([each_minute, one], 0, 0, 9e4) == ((), ()), "without a worker there is nothing to exceed"
 
     @pytest.mark.parametrize(("overlap", "expected"), [("allow", 2), ("skip", 0), ("queue", 0)])
     def test_runs_of_one_schedule_overlap_if_it_allows_that(
