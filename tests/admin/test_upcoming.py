@@ -27,7 +27,7 @@ def add(queue: FairQueue, name: str, cron: str = "0 * * * *", **options: Any) ->
 
 
 def in_hours(hours: float, zone: str = "UTC") -> str:
-    """Return the cron expression of the minute that is so many hours from now."""
+    """Return the cron expression of the minute ``hours`` from now."""
     return f"{datetime.fromtimestamp(time.time() + hours * 3600, ZoneInfo(zone)):%M %H} * * *"
 
 

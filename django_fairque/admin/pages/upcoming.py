@@ -166,7 +166,7 @@ def _list_by_hour(found: Forecast) -> list[dict[str, Any]]:
         {
             "begin": begin,
             "scheduled": count,
-            "runs": sorted(runs)[:NAMES_SHOWN],
+            "runs": [(f"{_local(at):%H:%M}", name, count) for at, name, count in sorted(runs)[:NAMES_SHOWN]],
             "left_out": max(0, len(runs) - NAMES_SHOWN),
         }
         for (begin, count), runs in zip(found.scheduled, begun, strict=True)

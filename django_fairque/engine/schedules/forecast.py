@@ -135,7 +135,8 @@ def forecast(shards: Shards, hours: int, now: float | None) -> Operation[Forecas
     per_shard = len(edges)
     latest = dict(zip(living, replies[::per_shard], strict=True))
     runs = {
-        schedule.name: read_runs(schedule.name, latest[shard].get(schedule.name.encode())) for shard, schedule in found
+        schedule.name: read_runs(schedule.name, latest[shard].get(schedule.name.encode()), 2 * MEASURED_RUNS)
+        for shard, schedule in found
     }
     measured, slots = yield from _measure(living[0], found, runs, workers, to_us(begin))
     unknown = any(times.expected is None for times in measured.values())
@@ -275,7 +276,7 @@ class _Load:
 def find_collisions(
     schedules: Iterable[ScheduleForecast], slots: int, begin: float, end: float
 ) -> tuple[tuple[Collision, ...], tuple[Collision, ...]]:
-    """Return the overlaps and overloads of a `Forecast` from ``begin`` to ``end`` that has so many slots."""
+    """Return the overlaps and overloads of a `Forecast` from ``begin`` to ``end`` with ``slots`` slots."""
     loads = sorted((load for plan in schedules for load in _loads(plan, begin, end)), key=lambda load: load.at)
     overlaps, overloads = _Period(), _Period()
     listed, active = Counter[str](), Counter[str]()

@@ -560,10 +560,10 @@ def _runs_text(runs: Sequence[ScheduleRun], run: ScheduleRun) -> str:
     return json.dumps([astuple(run)[:-1] for run in (run, *runs)][:KEPT_RUNS], separators=(",", ":"))
 
 
-def read_runs(name: str, text: bytes | None) -> tuple[ScheduleRun, ...]:
-    """Return no runs if the text is damaged, so that the schedule goes on."""
+def read_runs(name: str, text: bytes | None, limit: int = KEPT_RUNS) -> tuple[ScheduleRun, ...]:
+    """Return the latest runs, at most ``limit``; none if the text is damaged, so that the schedule goes on."""
     try:
-        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")]
+        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")[:limit]]
         return tuple(
             replace(run, task_id=_task_id(name, run.run_time) if run.happened == "enqueued" else "") for run in runs
         )
