@@ -144,14 +144,16 @@ class Timing:
                 if run_time.timestamp() > moment:
                     yield run_time.timestamp()
         except CronSimError as error:
-            if _is_of_no_month(self.cron or ""):
-                raise TaskValidationError(
-                    f"the cron expression {short(self.cron)} never fires: no month it names has such a day"
-                ) from None
-            raise TaskValidationError(
-                f"the cron expression {short(self.cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
-                f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
-            ) from None
+            raise _cron_error(self.cron or "", error) from None
+
+
+def _cron_error(cron: str, error: CronSimError) -> TaskValidationError:
+    if _is_of_no_month(cron):
+        return TaskValidationError(f"the cron expression {short(cron)} never fires: no month it names has such a day")
+    return TaskValidationError(
+        f"the cron expression {short(cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
+        f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
+    )
 
 
 @lru_cache(maxsize=100)
@@ -174,7 +176,10 @@ def _offset(zone: zoneinfo.ZoneInfo, moment: float) -> int:
 
 @lru_cache(maxsize=1000)
 def _parse(cron: str) -> CronSim:
-    return CronSim(cron, datetime(2000, 1, 1, tzinfo=timezone.utc))
+    try:
+        return CronSim(cron, datetime(2000, 1, 1, tzinfo=timezone.utc))
+    except CronSimError as error:
+        raise _cron_error(cron, error) from None
 
 
 def _expand(cron: str, offset: int, first: float, last: float) -> list[float]:

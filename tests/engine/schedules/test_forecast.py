@@ -88,6 +88,18 @@ class TestRuns:
         assert begins(found, "skipped")[:2] == [10, 15]
         assert begins(found, "one")[:2] == begins(found, "patient")[:2] == [6, 10]
 
+    @pytest.mark.parametrize(("old", "new"), [('"0 5 * * *"', '"@daily"'), ('"UTC"', '"Mars/Olympus"')])
+    def test_a_schedule_that_this_version_cannot_read_has_its_next_run(
+        self, queue: FairQueue, redis: Redis, old: str, new: str
+    ) -> None:
+        add(queue, "s", "0 5 * * *")
+        key = "fq:{default:0}:schedules"
+        definition: Any = redis.hget(key, "s")
+        redis.hset(key, "s", definition.replace(old.encode(), new.encode()))
+        redis.hset(f"{key}:runs", "s", "damaged")
+        assert plan(queue.schedules.upcoming(now=NOW), "s").runs == (PlannedRun(DAY + 5 * HOUR, DAY + 5 * HOUR + 1),)
+        assert plan(queue.schedules.upcoming(1, now=NOW), "s").runs == ()
+
     def test_jitter_moves_a_run_as_it_will_move_its_task(self, queue: FairQueue) -> None:
         schedule = add(queue, "s", every=5 * HOUR, jitter=HOUR)
         (first, *_) = plan(queue.schedules.upcoming(now=NOW), "s").runs
