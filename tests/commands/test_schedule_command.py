@@ -122,7 +122,7 @@ def test_the_next_hours_of_all_schedules_are_listed(queue: FairQueue, run: Run) 
         f"import 1 {moment} - 1",
         "off 0 paused - 0",
         f"! {moment} to {until}: 2 runs overlap: export, import",
-        f"! {moment} to {until}: 3 runs for 1 slot of running workers: export, import, often",
+        f"! {moment} to {until}: 2 runs for 1 slot of running workers: export, import, often",
         f"{moment}: 1 scheduled task in this hour",
     ]
     assert rows[0].split()[:2] == ["often", "1,440"]

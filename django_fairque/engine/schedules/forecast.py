@@ -34,8 +34,6 @@ MAX_GAP_SECONDS = 3600
 """Runs of a frequent schedule whose beginnings are closer are put together."""
 MEASURED_RUNS = 5
 """Ended runs of a schedule whose run times are read."""
-ROUNDING = 1e-6
-"""Runs: sums of mean numbers of runs are not exact."""
 MIN_RUN_SECONDS = 1.0
 """The time that a run occupies a slot at least, also if its run time is unknown."""
 
@@ -292,7 +290,8 @@ def find_collisions(
                 level += step
         names = {load.name for load in changed}
         overlaps.update(at, names, listed, level, is_open=level > 1)
-        overloads.update(at, names, active, math.ceil(total - ROUNDING), is_open=0 < slots < total - ROUNDING)
+        runs = math.floor(total + 0.5)  # frequent schedules have parts of a run
+        overloads.update(at, names, active, runs, is_open=0 < slots < runs)
     return tuple(overlaps.found), tuple(overloads.found)
 
 
@@ -300,7 +299,7 @@ def _loads(plan: ScheduleForecast, begin: float, end: float) -> Iterator[_Load]:
     for run in plan.runs:
         amount = 1.0
         if run.count > 1:
-            length = max(plan.expected or 0.0, MIN_RUN_SECONDS)
+            length = MIN_RUN_SECONDS if plan.expected is None else plan.expected
             amount = run.count * length / (run.end - run.begin)
             amount = amount if plan.schedule.overlap == "allow" else min(1.0, amount)
         first, last = max(run.begin, begin), min(run.end, end)

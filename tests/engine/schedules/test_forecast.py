@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -246,6 +247,8 @@ class TestCollisions:
         one = ScheduleForecast(Schedule("one", {}), 100.0, (PlannedRun(100, 200),), None)
         assert find_collisions([each_minute, one], 2, 0, 9e4) == ((), ())
         assert find_collisions([each_minute, one], 1, 0, 9e4) == ((), (Collision(100, 200, ("often", "one"), 2),))
+        short = replace(each_minute, expected=0.01)
+        assert find_collisions([short, one], 1, 0, 9e4) == ((), ()), "it needs a thousandth of a slot"
         assert find_collisions([each_minute, one], 0, 0, 9e4) == ((), ()), "without a worker there is nothing to exceed"
 
     @pytest.mark.parametrize(("overlap", "expected"), [("allow", 2), ("skip", 0), ("queue", 0)])
