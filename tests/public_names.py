@@ -8,7 +8,7 @@ QUEUE = """
 """
 USER = "pause resume set_weight set_max_running set_rate purge stats"
 LETTERS = "list get requeue requeue_all discard cleanup"
-SCHEDULES = "add remove pause resume run_now list"
+SCHEDULES = "add remove pause resume run_now list upcoming"
 XCOM = "push pull"
 
 MODULES = {

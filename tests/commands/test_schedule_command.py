@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from django.core.management.base import CommandError
 
 from django_fairque.engine.model.durations import to_us
 from django_fairque.engine.model.task import Task
@@ -99,6 +100,39 @@ def test_declared_schedules_can_be_adopted_by_command(queue: FairQueue, run: Run
     assert line.startswith("running workers have declared different schedules: version ")
     assert "(1 worker, in force); version newer (1 worker)" in line
     assert run("fairque_check").startswith(f"{line}\n")
+
+
+def test_the_next_hours_of_all_schedules_are_listed(queue: FairQueue, run: Run) -> None:
+    soon = (time.time() // 3600 + 2) * 3600
+    for name in ("export", "import"):
+        queue.schedules.add(
+            name, task=Task.create("acme", 3, None), cron=time.strftime("%M %H * * *", time.gmtime(soon))
+        )
+    queue.schedules.add("often", task=Task.create("acme", 3, None), every=60)
+    queue.schedules.add("off", task=Task.create("acme", 3, None), every=60, enabled=False)
+    queue.push(Task.create("acme", 3, None, execute_after=soon + 5))
+    queue.heartbeat("w", {"concurrency": "1"})
+    first, head, *rows = run("fairque_schedule", "upcoming").splitlines()
+    moment = time.strftime("%Y-%m-%d %H:00:00+0000", time.gmtime(soon))
+    until = moment.replace(":00+0000", ":01+0000")
+    assert first.endswith(", 1 slot of running workers")
+    assert head.split() == ["schedule", "runs", "next", "takes", "overlaps"]
+    assert [" ".join(row.split()) for row in rows[1:]] == [
+        f"export 1 {moment} - 1",
+        f"import 1 {moment} - 1",
+        "off 0 paused - 0",
+        f"! {moment} to {until}: 2 runs overlap: export, import",
+        f"! {moment} to {until}: 2 runs for 1 slot of running workers: export, import, often",
+        f"{moment}: 1 scheduled task in this hour",
+    ]
+    assert rows[0].split()[:2] == ["often", "1,440"]
+    found = json.loads(run("fairque_schedule", "upcoming", "--json"))
+    assert [span["names"] for span in found["overlaps"]] == [["export", "import"]]
+    assert {schedule["name"]: schedule["count"] for schedule in found["schedules"]}["often"] == 1440
+    assert sum(hour["tasks"] for hour in found["scheduled"]) == 1
+    assert "export" in run("fairque_schedule", "upcoming", "--hours", "1")
+    with pytest.raises(CommandError, match="hours must be a whole number from 1 to 48, got 100"):
+        run("fairque_schedule", "upcoming", "--hours", "100")
 
 
 @pytest.mark.usefixtures("queue")

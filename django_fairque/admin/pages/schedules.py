@@ -268,7 +268,7 @@ def in_words(schedule: Schedule) -> str:
         return schedule.cron or ""
 
 
-def _zone(schedule: Schedule) -> tzinfo:
+def zone_of(schedule: Schedule) -> tzinfo:
     """Return UTC if this machine does not know the schedule's time zone."""
     try:
         return find_zone(schedule.timezone)
@@ -301,7 +301,7 @@ def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
     found, now = form.cleaned_data, time.time()
     # Run times of ``every`` count from the moment at which the schedule is saved.
     schedule = Schedule("", {}, cron=found["cron"] or None, every=found["every"], timezone=found["timezone"], start=now)
-    return {"preview_when": in_words(schedule), "preview_times": next_times(schedule, now), "zone": _zone(schedule)}
+    return {"preview_when": in_words(schedule), "preview_times": next_times(schedule, now), "zone": zone_of(schedule)}
 
 
 class SchedulesPage(AdminPage):
@@ -353,7 +353,7 @@ class SchedulesPage(AdminPage):
             {
                 "schedule": schedule,
                 "when": in_words(schedule),
-                "zone": _zone(schedule),
+                "zone": zone_of(schedule),
                 "edit": self.url(self.name, edit=schedule.name),
                 "runs": self.url(self.name, runs=schedule.name),
                 "pause": schedule.get_pause(now),
@@ -376,7 +376,7 @@ class SchedulesPage(AdminPage):
             }
             for run in schedule.runs
         ]
-        return {"shown": schedule, "zone": _zone(schedule), "runs": rows, "all": self.url(self.name)}
+        return {"shown": schedule, "zone": zone_of(schedule), "runs": rows, "all": self.url(self.name)}
 
     def get_return_url(self) -> str:
         """Return the URL of the table: the form is no longer needed."""

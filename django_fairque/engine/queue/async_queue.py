@@ -34,7 +34,7 @@ from django_fairque.engine.model.records import Attempt, EventCount, PushResult,
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
-from django_fairque.engine.schedules import declarations, schedule_ops
+from django_fairque.engine.schedules import declarations, forecast, schedule_ops
 from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.schedules.forecast import Forecast
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.operations import AsyncDriver, Operation
     from django_fairque.engine.statistics.incidents import Incident, IncidentChange
@@ -1128,6 +1129,14 @@ class AsyncSchedules:
     async def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
         return await self._read_all_shards(schedule_ops.list_all)
+
+    async def upcoming(self, hours: int = 24, *, now: float | None = None) -> Forecast:
+        """Return the runs that are expected in the next hours, how long they take, and which run at the same time.
+
+        ``hours`` is how far to look, from 1 to 48; 24 by default. Returns the `Forecast`. Nothing is changed, and at
+        most seven requests are sent. Raises `TaskValidationError` for other hours.
+        """
+        return await self._read_all_shards(lambda shards: forecast.forecast(shards, hours, now))
 
     async def report_version(
         self,

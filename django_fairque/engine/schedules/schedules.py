@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_fairque.engine.schedules import declarations, schedule_ops
+from django_fairque.engine.schedules import declarations, forecast, schedule_ops
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import PartialList
     from django_fairque.engine.model.pauses import PauseEnd
     from django_fairque.engine.model.task import Task
+    from django_fairque.engine.schedules.forecast import Forecast
     from django_fairque.engine.schedules.schedule_ops import Fired, Schedule, Template
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.scripting.operations import Driver
@@ -118,6 +119,14 @@ class Schedules:
     def list(self) -> PartialList[Schedule]:
         """Return all schedules, by name."""
         return self._read_all_shards(schedule_ops.list_all)
+
+    def upcoming(self, hours: int = 24, *, now: float | None = None) -> Forecast:
+        """Return the runs that are expected in the next hours, how long they take, and which run at the same time.
+
+        ``hours`` is how far to look, from 1 to 48; 24 by default. Returns the `Forecast`. Nothing is changed, and at
+        most seven requests are sent. Raises `TaskValidationError` for other hours.
+        """
+        return self._read_all_shards(lambda shards: forecast.forecast(shards, hours, now))
 
     def report_version(
         self,

@@ -6,6 +6,7 @@ The server counts an attempt when it ends the lease (``lua/lib/task_names.lua``)
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,18 +83,13 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ((seconds, _),) = yield Read([("TIME",)])
     this_hour, passed = divmod(int(seconds), 3600)
     parts = [1.0] * hours + [1 - passed / 3600]
-    keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
-    records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
-    for record, part in zip(records, parts * len(list(shards)), strict=True):
-        for field, value in record.items():
-            result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
-            amount = part * int(value)
-            attempts[name] += amount  # type: ignore[assignment]  # parts of an hour
-            runs.setdefault(name, Counter())[int(bucket)] += amount  # type: ignore[assignment]
-            if result == "failed":
-                failed[name] += amount  # type: ignore[assignment]
+    for result, bucket, name, amount in (yield from _read_attempts(shards, this_hour, parts)):
+        attempts[name] += amount  # type: ignore[assignment]  # parts of an hour
+        runs.setdefault(name, Counter())[bucket] += amount  # type: ignore[assignment]
+        if result == "failed":
+            failed[name] += amount  # type: ignore[assignment]
     retrying = yield from _estimate_retrying(shards)
     found = [
         NameFigures(
@@ -107,6 +103,34 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ]
     shown = [figures for figures in found if figures.attempts or figures.retrying]
     return sorted(shown, key=lambda figures: (-figures.attempts, figures.name))
+
+
+def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, float]]:
+    """Return the median run time in seconds of the tasks of each name in the 24 hours before a Unix time."""
+    runs: dict[str, Counter[int]] = {}
+    attempts = yield from _read_attempts(shards, int(moment) // 3600, [1.0] * MAX_HOURS)
+    for _result, bucket, name, amount in attempts:
+        runs.setdefault(name, Counter())[bucket] += int(amount)
+    return {name: percentiles(buckets, _bucket_middle).p50 for name, buckets in runs.items() if name}
+
+
+def _read_attempts(
+    shards: Shards, this_hour: int, parts: Sequence[float]
+) -> Operation[Iterator[tuple[str, int, str, float]]]:
+    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. Of each hour,
+    this part counts."""
+    keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
+    records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
+    return _parse_attempts(records, parts)
+
+
+def _parse_attempts(
+    records: Sequence[Mapping[bytes, bytes]], parts: Sequence[float]
+) -> Iterator[tuple[str, int, str, float]]:
+    for record, part in zip(records, [*parts] * (len(records) // len(parts)), strict=True):
+        for field, value in record.items():
+            result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
+            yield result, int(bucket), name, part * int(value)
 
 
 def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
@@ -16,15 +17,17 @@ from django_fairque.engine.model.lanes import LANES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.schedules.declarations import display_version
 from django_fairque.engine.schedules.due_times import find_zone
+from django_fairque.engine.schedules.forecast import FORECAST_HOURS
 from django_fairque.engine.schedules.schedule_ops import CATCH_UP_SECONDS, OVERLAP_POLICIES
 from django_fairque.management.base import Parser, QueueCommand, add_pause_options, pause_options, positive
 from django_fairque.management.listing import Column, Listing
-from django_fairque.monitoring.formatting import duration
+from django_fairque.monitoring.formatting import duration, pluralize, rounded_time, table
 from django_fairque.monitoring.report import differing_declarations, pause_suffix
 from django_fairque.tasks.schedules import DeclaredSchedules, make_step
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
+    from django_fairque.engine.schedules.forecast import Forecast
     from django_fairque.engine.schedules.schedule_ops import Schedule, ScheduleRun
 
     RunRow = tuple[Schedule, ScheduleRun, Task | None]
@@ -34,7 +37,7 @@ class Command(QueueCommand):
     steers = True
     help = (
         "List a queue's schedules, add or remove one, pause or resume one, run one now, see when it is due and what became of "
-        "its latest runs; make the declared ones of this code count."
+        "its latest runs, and the next 24 hours of all; make the declared ones of this code count."
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -81,6 +84,10 @@ class Command(QueueCommand):
             metavar="N",
             help="how many run times (default: %(default)s)",
         )
+        upcoming = add_action("upcoming", "the runs of all schedules in the next hours, and which run at the same time")
+        hours = "from 1 to 48 (default: %(default)s)"
+        upcoming.add_argument("--hours", type=positive, default=FORECAST_HOURS, metavar="N", help=hours)
+        upcoming.add_argument("--json", action="store_true", help="as one JSON object")
 
     def _remove(self) -> Iterator[str]:
         name = self.options["name"]
@@ -141,12 +148,69 @@ class Command(QueueCommand):
         for run_time in schedule.iterate_next_runs(timezone.now().timestamp(), self.options["n"]):
             yield _local(run_time, schedule)
 
+    def _upcoming(self) -> Iterator[str]:
+        found = self.queue.schedules.upcoming(self.options["hours"])
+        if self.options["json"]:
+            return iter([json.dumps(_forecast_fields(found))])
+        return _forecast_lines(found)
+
 
 def _local(moment: float | None, schedule: Schedule) -> str:
     """Write the time in the schedule's own zone, with its difference to UTC."""
     if moment is None:
         return "never"
     return f"{datetime.fromtimestamp(moment, find_zone(schedule.timezone)):%Y-%m-%d %H:%M:%S%z}"
+
+
+def _clock(moment: float) -> str:
+    """Write the time in the project's zone, with its difference to UTC."""
+    return f"{datetime.fromtimestamp(moment, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S%z}"
+
+
+def _forecast_lines(found: Forecast) -> Iterator[str]:
+    slots = f"{pluralize(found.slots, 'slot')} of running workers" if found.slots else "no worker runs"
+    yield f"from {_clock(found.begin)} to {_clock(found.end)}, {slots}"
+    overlaps = Counter(name for span in found.overlaps for name in span.names)
+    rows: list[tuple[str, ...]] = [("schedule", "runs", "next", "takes", "overlaps")]
+    for plan in found.schedules:
+        following = "-" if plan.first is None else _local(plan.first, plan.schedule)
+        rows.append(
+            (
+                plan.schedule.name,
+                f"{plan.count:,}",
+                _paused(plan.schedule) or following,
+                "-" if plan.expected is None else duration(rounded_time(plan.expected)),
+                "-" if plan.is_frequent else f"{overlaps[plan.schedule.name]:,}",
+            )
+        )
+    if found.schedules:
+        yield from table(rows, "<")
+    for spans, text in ((found.overlaps, "runs overlap"), (found.overloads, f"runs for {slots}")):
+        for span in spans:
+            yield f"! {_clock(span.begin)} to {_clock(span.end)}: {span.runs:,} {text}: {', '.join(span.names)}"
+    for begin, count in found.scheduled:
+        if count:
+            yield f"{_clock(begin)}: {pluralize(count, 'scheduled task')} in this hour"
+
+
+def _forecast_fields(found: Forecast) -> dict[str, Any]:
+    schedules = [
+        {
+            "name": plan.schedule.name,
+            "count": plan.count,
+            "expected": plan.expected,
+            "paused": plan.pause is not None,
+            "runs": [dataclasses.asdict(run) for run in plan.runs],
+        }
+        for plan in found.schedules
+    ]
+    collisions = {
+        name: [dataclasses.asdict(span) for span in spans]
+        for name, spans in (("overlaps", found.overlaps), ("overloads", found.overloads))
+    }
+    scheduled = [{"begin": begin, "tasks": count} for begin, count in found.scheduled]
+    window = {"begin": found.begin, "end": found.end, "slots": found.slots}
+    return {**window, "schedules": schedules, "scheduled": scheduled, **collisions}
 
 
 def _paused(schedule: Schedule) -> str:

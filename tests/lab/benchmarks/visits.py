@@ -80,6 +80,7 @@ def _lists(client: Client) -> Iterator[Visit]:
     yield from _with_next(client, "organizations", "")
     yield from _with_next(client, "schedules", "")
     yield Visit("schedules", "edit", url("schedules", edit="schedule007"))
+    yield from _with_next(client, "upcoming", "")
     yield from _with_next(client, "workers", "")
     yield Visit("model_events", "", url("model_events"))
     yield Visit("audit", "", url("audit"))
