@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.docs.blocks import ROOT
 
 PAGE = Path(__file__).parent / "claims.md"
 CHANGES = Path(__file__).parent / "claim_changes.yaml"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,22 @@ class Claim:
     """The cell of the table."""
 
     @property
-    def test_ids(self) -> list[tuple[str, str]]:
+    def named_tests(self) -> list[tuple[str, str]]:
         """The files below ``tests`` and the functions that the cell names."""
         return re.findall(r"`([\w/]+\.py)::(test_\w+)`", self.tests)
+
+    @property
+    def test_ids(self) -> list[str]:
+        """The named tests as pytest's arguments, which also have the classes. Raises `LookupError` if one does not exist."""
+        return [find_test(f"tests/{file}", function) for file, function in self.named_tests]
+
+
+def find_test(file: str, function: str) -> str:
+    module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    for node in (module, *module.body):
+        if any(isinstance(one, FUNCTIONS) and one.name == function for one in getattr(node, "body", ())):
+            return "::".join((file, *([node.name] if isinstance(node, ast.ClassDef) else []), function))
+    raise LookupError(f"{file} has no test {function}")
 
 
 def read_claims() -> list[Claim]:

@@ -50,7 +50,7 @@ def copy_checkout(target: Path) -> None:
 
 
 def tests_of(claims: Iterable[Claim]) -> list[str]:
-    return list(dict.fromkeys(f"tests/{file}::{function}" for claim in claims for file, function in claim.test_ids))
+    return list(dict.fromkeys(test for claim in claims for test in claim.test_ids))
 
 
 def run_tests(folder: Path, tests: list[str], limit_seconds: float | None) -> tuple[int | None, str]:
