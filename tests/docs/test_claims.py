@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.docs.claims import PAGE, Claim, read_changes, read_claims
+from tests.tools.break_claims import judge
 
 FEWEST_CLAIMS = 40
 CLAIMS, CHANGES = read_claims(), read_changes()
@@ -29,3 +30,17 @@ def test_a_claim_is_on_its_page_and_has_tests_and_a_change_that_can_be_made(clai
     assert change.file.startswith("django_fairque/")
     assert change.before != change.after
     assert change.count() == 1, f"{change.file} must have the text once: {change.before}"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "is_noticed"),
+    [
+        (1, "FAILED tests/test_a.py::test_b - assert 1 == 2\n1 failed, 2 passed", True),
+        (0, "3 passed", False),
+        (1, "ERROR tests/test_a.py::test_b - the server did not start\n1 error", False),
+        (4, "no tests ran", False),
+        (None, "", False),
+    ],
+)
+def test_only_a_failed_test_notices_a_change(status: int | None, output: str, *, is_noticed: bool) -> None:
+    assert judge(status, output)[0] is is_noticed
