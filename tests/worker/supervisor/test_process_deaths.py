@@ -52,7 +52,8 @@ def test_a_task_that_kills_its_process_ends_as_a_dead_letter(workers: Workers) -
     workers.start("--processes", "2", FAIRQUE_QUEUE__MAX_DELIVERIES="3")
     workers.wait_for(task_id, state=TaskState.FAILED)
     (entry,) = workers.queue.dlq.list().items
-    assert (entry.failure_type, entry.reason) == (FailureType.POISONED, "worker process died (signal 9)")
+    assert entry.failure_type is FailureType.POISONED
+    assert entry.reason.startswith("worker process died (")
     assert len(workers.started()) == 3
     workers.run("add", 1, 1)
 
