@@ -25,11 +25,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
 ROOT = Path(__file__).resolve().parent.parent
 BAKERY = ROOT / "tests" / "consumer" / "bakery"
 EXTRAS = "embedded,prometheus"
+EXAMPLE_ADDRESSES = {
+    "FAIRQUE_REPOSITORY_URL": "https://git.example/owner/django_fairque",
+    "FAIRQUE_DOCUMENTATION_URL": "https://pages.example/0.1",
+}
+"""Addresses for a rehearsal, so that twine checks README in its published form too (.ci/hatch_build.py)."""
 
 
 class ReleaseError(Exception):
@@ -86,9 +93,9 @@ def export(revision: str, target: Path) -> Path:
     return target
 
 
-def build(source: Path, target: Path) -> tuple[Path, Path]:
+def build(source: Path, target: Path, **addresses: str) -> tuple[Path, Path]:
     """Build the source distribution, and from it the wheel. Returns both files."""
-    run("uv", "build", "--quiet", "--out-dir", target, source)
+    run("uv", "build", "--quiet", "--out-dir", target, source, **addresses)
     (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
     return sdist, wheel
 
@@ -174,6 +181,13 @@ def check_records() -> None:
         raise ReleaseError(f"{error}\nrun '.ci/run long' and commit tests/lab/records") from None
 
 
+def check_addresses(variables: Mapping[str, str]) -> None:
+    """Refuse a release without addresses: its README would have links that lead nowhere, and say that nothing is published."""
+    missing = [name for name in EXAMPLE_ADDRESSES if not variables.get(name)]
+    if missing:
+        raise ReleaseError(f"set {' and '.join(missing)}, such as {EXAMPLE_ADDRESSES[missing[0]]}, before a release")
+
+
 def rehearse(work: Path, *, before: str | None, is_final: bool) -> tuple[str, Path]:
     """Do all steps that can be repeated. Returns the version and the folder with the built files."""
     source = export("HEAD", work / "source")
@@ -181,8 +195,9 @@ def rehearse(work: Path, *, before: str | None, is_final: bool) -> tuple[str, Pa
     dist = work / "dist"
     with Step(f"build {version}"):
         sdist, wheel = build(source, dist)
-    with Step("check metadata and README (twine)"):
-        run("uv", "tool", "run", "--quiet", "twine", "check", "--strict", sdist, wheel)
+    with Step("check metadata and README, also in the published form (twine)"):
+        published = build(source, work / "published", **EXAMPLE_ADDRESSES)
+        run("uv", "tool", "run", "--quiet", "twine", "check", "--strict", sdist, wheel, *published)
     with Step("use the wheel in a clean environment"):
         python = environment_with(wheel, work / "clean", "mypy")
         tests = ("pytest", "-q", "-m", "", "-p", "no:cacheprovider", "tests/test_wheel.py")
@@ -239,6 +254,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fairque-release-") as folder:
         try:
             if options.tag:
+                check_addresses(os.environ)
                 check_records()
             version, dist = rehearse(Path(folder), before=options.before, is_final=options.tag)
             if options.keep:

@@ -199,3 +199,16 @@ def test_a_release_needs_one_version_in_all_files_and_a_dated_changelog(tmp_path
         read(tmp_path, is_final=True)
     changelog.write_text("# Changelog\n\n## 1.2.3 (2026-11-25)\n")
     assert read(tmp_path, is_final=True) == "1.2.3"
+
+
+def test_a_release_needs_the_addresses_that_its_readme_links_to() -> None:
+    release = runpy.run_path(str(ROOT / ".ci" / "release.py"))
+    addresses = dict(release["EXAMPLE_ADDRESSES"])
+    release["check_addresses"](addresses)
+    addresses["FAIRQUE_DOCUMENTATION_URL"] = ""
+    with pytest.raises(release["ReleaseError"], match=r"^set FAIRQUE_DOCUMENTATION_URL, such as https://"):
+        release["check_addresses"](addresses)
+
+
+def test_the_changelog_is_short_until_a_version_is_released() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 40

@@ -99,6 +99,7 @@ def test_the_package_metadata_names_the_versions_that_ci_tests(wheel: zipfile.Zi
     (first,) = re.findall(r"from a clean checkout with Python (\d+\.\d+)", run)
     assert classified(wheel, "Programming Language :: Python") == {first, *(python for python, _ in legs)}
     assert classified(wheel, "Framework :: Django") == {django for _, django in legs}
+    assert "\nClassifier: Framework :: AsyncIO\n" in metadata(wheel)
     oldest = min(tuple(map(int, python.split("."))) for python, _ in legs)
     assert f"Requires-Python: >={oldest[0]}.{oldest[1]}" in metadata(wheel)
 

@@ -141,7 +141,20 @@ class Run:
 def test_the_source_distribution_has_what_is_needed_and_no_tests(sdist: Path) -> None:
     assert {entry.name for entry in sdist.iterdir()} == {
         *("django_fairque", "docs", ".ci", "pyproject.toml", "PKG-INFO", ".gitignore", "LICENSE"),
-        *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
+        *("README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md"),
+    }
+
+
+def test_pages_for_contributors_are_neither_in_the_source_distribution_nor_in_the_wheel(
+    sdist: Path, wheel: Path
+) -> None:
+    messages = {"log-messages.md", "messages.md"}  # `fairque_docs` shows these
+    assert {page.name for page in (sdist / "docs" / "contributing").iterdir()} == messages
+    with zipfile.ZipFile(wheel) as archive:
+        pages = {name.partition("/docs/")[2] for name in archive.namelist() if name.endswith(".md")}
+    assert "guides/workers.md" in pages
+    assert {page for page in pages if page.startswith(("contributing", "development"))} == {
+        f"contributing/{name}" for name in messages
     }
 
 

@@ -10,7 +10,7 @@ from django.urls import path, reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from .endless_day import send_nightly_job
+from .endless_day import is_nightly_job_waiting, send_nightly_job
 from .loading import submit_again
 from .models import Document
 
@@ -44,10 +44,13 @@ class DocumentAdmin(DocumentAdminBase):
 
     def start_nightly_job(self, request: HttpRequest) -> HttpResponseRedirect:
         """Send the nightly job: the page *Live* has a button for it."""
-        if not self.has_change_permission(request):
+        if not self.has_view_permission(request):
             raise PermissionDenied
-        sentence = _("Nightly job: %(count)s bulk tasks were sent, each of another customer.")
-        self.message_user(request, sentence % {"count": send_nightly_job()}, messages.SUCCESS)
+        if is_nightly_job_waiting():
+            self.message_user(request, _("Tasks of the last nightly job are still waiting."), messages.WARNING)
+        else:
+            sentence = _("Nightly job: %(count)s bulk tasks were sent, each of another customer.")
+            self.message_user(request, sentence % {"count": send_nightly_job()}, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:django_fairque_live"))
 
     @admin.display

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db import transaction
 
-from django_fairque.conf import get_config
+from django_fairque.conf import get_config, get_queue
 from django_fairque.models import OutboxEntry
 
 from .pipelines import package_pipeline
@@ -156,6 +156,11 @@ def send_nightly_job() -> int:
     """Send a bulk task of each customer in `NIGHTLY`; return their number."""
     job = serve_customer.using(lane="bulk")
     return len(job.enqueue_many([((owner, number, MEAN_RUN_SECONDS), {}) for number, owner in enumerate(NIGHTLY)]))
+
+
+def is_nightly_job_waiting() -> bool:
+    """Return whether tasks of lane bulk are waiting: visitors of a hosted demonstration could send jobs without end."""
+    return get_queue().get_stats(0).lanes["bulk"].ready > 0
 
 
 def end_day(queue: FairQueue) -> None:

@@ -1,4 +1,8 @@
-"""Settings of the example project, which is also what the tests run on. A demonstration: not for the open internet."""
+"""Settings of the example project, which is also what the tests run on.
+
+A demonstration for your own machine. On the open internet only as testproject/Dockerfile runs it: with `DEMO_HOST`, visitors may
+look and start the nightly job, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,12 @@ import django
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-SECRET_KEY = "a-demonstration-has-no-secrets"
-DEBUG = True
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+DEMO_HOST = os.environ.get("DEMO_HOST", "")
+"""The name of the host of a demonstration that strangers can reach; empty for one on this machine."""
+SECRET_KEY = os.environ["SECRET_KEY"] if DEMO_HOST else "a-demonstration-has-no-secrets"
+DEBUG = not DEMO_HOST
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *([DEMO_HOST] if DEMO_HOST else [])]
+CSRF_TRUSTED_ORIGINS = [f"https://{DEMO_HOST}"] if DEMO_HOST else []
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -81,6 +88,7 @@ STATIC_URL = "static/"
 #     FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:6379/0"}}
 FAIRQUE: dict[str, Any] = {
     "OUTBOX": True,  # tasks of a transaction are committed with it
+    **({"REDIS": {"URL": "embedded://"}} if DEMO_HOST else {}),
 }
 
 SILENCED_SYSTEM_CHECKS = [

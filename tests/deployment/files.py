@@ -14,11 +14,13 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER = Path(__file__).parent.parent.parent / "docs" / "deployment"
+ROOT = Path(__file__).parent.parent.parent
+FOLDER = ROOT / "docs" / "deployment"
 UNITS = sorted((FOLDER / "systemd").glob("*.service"))
 MANIFESTS = sorted(path for path in (FOLDER / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
 COMPOSE = FOLDER / "docker" / "compose.yaml"
 DOCKERFILE = FOLDER / "docker" / "Dockerfile"
+DEMO_DOCKERFILE = ROOT / "testproject" / "Dockerfile"
 
 
 @dataclass(frozen=True)

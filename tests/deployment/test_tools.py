@@ -33,8 +33,25 @@ def run(*command: str) -> str:
 
 
 @pytest.mark.skipif(hadolint is None, reason="hadolint is not installed")
-def test_the_dockerfile_passes_its_linter() -> None:
-    assert run(str(hadolint), str(files.DOCKERFILE)) == ""
+@pytest.mark.parametrize("path", [files.DOCKERFILE, files.DEMO_DOCKERFILE], ids=lambda path: path.parent.name)
+def test_dockerfiles_pass_their_linter(path: Path) -> None:
+    assert run(str(hadolint), str(path)) == ""
+
+
+def test_the_dockerfile_of_the_demonstration_copies_files_that_exist_and_runs_a_known_command() -> None:
+    text = files.DEMO_DOCKERFILE.read_text()
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(?:--\S+ )?(.+) \S+$", text, re.MULTILINE)
+        for word in line.split()
+    ]
+    assert {"django_fairque", "testproject"} <= set(copied)
+    assert [path for path in copied if not (files.ROOT / path).exists()] == []
+    (started,) = re.findall(r"^CMD (.+)$", text, flags=re.MULTILINE)
+    python, manage, command, *options = json.loads(started)
+    assert (python, manage) == ("python", "manage.py")
+    shown = run(sys.executable, str(files.ROOT / "testproject" / "manage.py"), command, "--help")
+    assert {option for option in options if option.startswith("--")} <= set(re.findall(r"--[\w-]+", shown))
 
 
 def test_the_dockerfile_has_two_stages_and_its_last_stage_builds_nothing() -> None:

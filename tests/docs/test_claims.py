@@ -1,32 +1,46 @@
-"""Each claim of claims.md is on its page, and the tests that it names exist."""
+"""Each claim of claims.md is on its page, its tests exist, and the change that makes it false can be made.
+
+``python -m tests.tools.break_claims`` makes the changes, and runs the tests.
+"""
 
 from __future__ import annotations
 
-import ast
-import re
-from pathlib import Path
-
 import pytest
 
-from tests.docs.blocks import ROOT
+from tests.docs.claims import PAGE, Claim, read_changes, read_claims
+from tests.tools.break_claims import judge
 
-PAGE = Path(__file__).parent / "claims.md"
 FEWEST_CLAIMS = 40
-CLAIMS = re.findall(r"^\| (.+) \| \[\w+\]\((\S+)\) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+CLAIMS, CHANGES = read_claims(), read_changes()
 
 
 def test_the_page_of_claims_has_enough_rows_and_each_is_read() -> None:
-    assert len(set(CLAIMS)) >= FEWEST_CLAIMS
+    assert len({claim.text for claim in CLAIMS}) == len(CLAIMS) >= FEWEST_CLAIMS
     assert len(CLAIMS) == PAGE.read_text().count("\n| ") - 1  # one row is the head of the table
+    assert list(CHANGES) == [claim.text for claim in CLAIMS]
 
 
-@pytest.mark.parametrize(("claim", "page", "tests"), CLAIMS)
-def test_a_claim_is_on_its_page_and_has_tests(claim: str, page: str, tests: str) -> None:
-    text = (PAGE.parent / page).read_text()
-    assert claim in " ".join(text.split())
-    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", tests)
-    assert named
-    assert ", ".join(f"`{file}::{function}`" for file, function in named) == tests
-    for file, function in named:
-        found = ast.walk(ast.parse((ROOT / "tests" / file).read_text()))
-        assert any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function for node in found)
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text[:40])
+def test_a_claim_is_on_its_page_and_has_tests_and_a_change_that_can_be_made(claim: Claim) -> None:
+    text = (PAGE.parent / claim.page).read_text()
+    assert claim.text in " ".join(text.split())
+    assert claim.test_ids
+    assert ", ".join(f"`{file}::{function}`" for file, function in claim.named_tests) == claim.tests
+    change = CHANGES[claim.text]
+    assert change.file.startswith("django_fairque/")
+    assert change.before != change.after
+    assert change.count() == 1, f"{change.file} must have the text once: {change.before}"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "is_noticed"),
+    [
+        (1, "FAILED tests/test_a.py::test_b - assert 1 == 2\n1 failed, 2 passed", True),
+        (0, "3 passed", False),
+        (1, "ERROR tests/test_a.py::test_b - the server did not start\n1 error", False),
+        (4, "no tests ran", False),
+        (None, "", False),
+    ],
+)
+def test_only_a_failed_test_notices_a_change(status: int | None, output: str, *, is_noticed: bool) -> None:
+    assert judge(status, output)[0] is is_noticed

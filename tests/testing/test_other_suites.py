@@ -346,3 +346,29 @@ def test_a_setting_lets_tests_use_the_server(project: Path, server: Server, redi
     )
     run(project, *DJANGO, **variables)
     assert redis.dbsize() > 0
+
+
+LOADED = """
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("n", range(2))
+def test_without_a_fixture(n):
+    ours = {name for name in sys.modules if name.startswith("django_fairque.")}
+    assert ours == {f"django_fairque.{name}" for name in ("early_signals", "lazy", "testing", "testing.plugin")}
+    assert not {"django", "redis", "pydantic", "yaml", "asyncio"} & sys.modules.keys()
+
+
+def test_with_a_fixture(fairque):
+    assert len(fairque) == 0
+    assert "django" in sys.modules
+"""
+
+
+def test_the_pytest_plugin_imports_neither_django_nor_redis_until_a_fixture_is_used(project: Path) -> None:
+    (project / "test_loaded.py").write_text(LOADED)
+    plugin = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "DJANGO_SETTINGS_MODULE": "settings"}
+    words = ("-m", "pytest", "-q", "-p", "fairque", "-o", "addopts=", "-W", "ignore::pytest.PytestConfigWarning")
+    assert "3 passed" in run(project, *words, "test_loaded.py", **plugin)

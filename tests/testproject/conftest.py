@@ -26,7 +26,7 @@ LIMIT = 120.0
 
 
 class StartDemo(Protocol):
-    def __call__(self, *arguments: str) -> subprocess.Popen[str]: ...
+    def __call__(self, *arguments: str, **variables: str) -> subprocess.Popen[str]: ...
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def database(tmp_path: Path) -> Path:
 def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[StartDemo]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, **variables: str) -> subprocess.Popen[str]:
         own = {
             "FAIRQUE_REDIS__URL": server.url,
             "FAIRQUE_OUTBOX": "true",  # the settings of testproject, which the tests replace, have this too
@@ -49,7 +49,7 @@ def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[Sta
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, **own},
+            env={**os.environ, **own, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -79,6 +79,7 @@ def test_a_button_on_live_starts_a_nightly_job(admin_client: Client, queue: Fair
     assert admin_client.get(job).status_code == 405
     answer = admin_client.post(job, follow=True)
     assert f"Nightly job: {len(NIGHTLY)} bulk tasks were sent" in answer.content.decode()
+    assert "the last nightly job are still waiting" in admin_client.post(job, follow=True).content.decode()
     assert (queue.get_stats().lanes["bulk"].ready, queue.get_stats().users_ready) == (len(NIGHTLY), len(NIGHTLY))
 
 

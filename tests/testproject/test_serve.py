@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.topologies import free_port
+
 from .conftest import LIMIT
 from .test_demo import lives, wait_until
 
@@ -69,6 +71,36 @@ def test_the_admin_of_the_demonstration_works_until_all_processes_end(
         urllib.request.urlopen(address, timeout=LIMIT)
     assert queue.get_stats().states["started"] == 0
     assert queue.check_invariants() == []
+
+
+@pytest.mark.thorough
+def test_visitors_of_a_hosted_demonstration_may_only_look_and_start_the_nightly_job(
+    start_demo: StartDemo, queue: FairQueue
+) -> None:
+    port = str(free_port())
+    variables = {"DEMO_HOST": "localhost", "SECRET_KEY": "a secret of the host", "PORT": port}
+    process = start_demo("--serve", "--no-browser", "--packages", "json", **variables)
+    assert process.stdout is not None
+    assert any("https://localhost/admin/" in line for line in process.stdout)
+    address = f"http://localhost:{port}/admin/"
+    browser = log_in(address, "demo")
+    page = browser.open(f"{address}django_fairque/queue/live/", timeout=LIMIT).read().decode()
+    style = re.search(r'href="(/static/[^"]+\.css)"', page)
+    assert style is not None
+    assert browser.open(f"http://localhost:{port}{style[1]}", timeout=LIMIT).status == 200
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    assert token is not None
+    form = {"csrfmiddlewaretoken": token[1], "action": "stop"}
+    answer = browser.open(
+        f"{address}library/document/nightly-job/", urllib.parse.urlencode(form).encode(), timeout=LIMIT
+    )
+    assert re.search("bulk tasks were sent|are still waiting", answer.read().decode())
+    assert browser.open(f"{address}password_change/", timeout=LIMIT).url == address
+    for path in ("auth/user/", "library/document/add/"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            browser.open(f"{address}{path}", timeout=LIMIT)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        browser.open(f"{address}django_fairque/queue/workers/", urllib.parse.urlencode(form).encode(), timeout=LIMIT)
 
 
 @pytest.mark.slow

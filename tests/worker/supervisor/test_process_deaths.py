@@ -53,6 +53,7 @@ def test_a_task_that_kills_its_process_ends_as_a_dead_letter(workers: Workers) -
     workers.wait_for(task_id, state=TaskState.FAILED)
     (entry,) = workers.queue.dlq.list().items
     assert entry.failure_type is FailureType.POISONED
+    assert entry.reason.startswith("worker process died (")
     assert len(workers.started()) == 3
     workers.run("add", 1, 1)
 
