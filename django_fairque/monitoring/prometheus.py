@@ -130,7 +130,7 @@ def _attempts_by_task_name(name: str, value: Callable[[AttemptTotals], float], t
 
 
 def _label_by_name(figures: Figures) -> Mapping[str, str]:
-    """Return the label of each name with counters. They stay the same while the server has the counters."""
+    """Return the label of each name with counters. Labels stay the same while the server has the counters."""
     return {"": OTHER_NAMES, **{name: short_name(name) for name in figures.attempts if name}}
 
 

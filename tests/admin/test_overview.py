@@ -107,7 +107,7 @@ def test_the_longest_waits_are_found_behind_many_tasks_of_one_user(admin_client:
 def test_the_examined_users_are_counted(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "USERS_EXAMINED", 100)
+    monkeypatch.setattr(overview, "PAGE_USERS_EXAMINED", 100)
     queue.push(Task.create("zz patient", 1, 1, sla=1), now=time.time() - 3660)
     queue.push_batch([Task.create(f"u{n}", 3, n) for n in range(300)])
     text = words_of(shown(admin_client))

@@ -57,7 +57,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(module, name, 200)
     for module in (overview, users):
-        monkeypatch.setattr(module, "USERS_EXAMINED", 100)
+        monkeypatch.setattr(module, "PAGE_USERS_EXAMINED", 100)
     monkeypatch.setattr(incident_impact, "MAX_IMPACT_USERS", 100)
     monkeypatch.setattr(users, "ENDED_TASKS_EXAMINED", 99)
     monkeypatch.setattr(first_come, "MAX_REPLAYED_TASKS", 50)

@@ -89,12 +89,12 @@ class UpcomingPage(AdminPage):
 def _limit_marks(plans: Sequence[ScheduleForecast]) -> list[Sequence[PlannedRun]]:
     """Return the runs of each plan; put successive ones of those with most runs together if there are too many for a page."""
     found: list[Sequence[PlannedRun]] = [plan.runs for plan in plans]
-    left = MAX_MARKS
+    left = MAX_MARKS - len(found)  # each has one mark at least
     for index in sorted(range(len(found)), key=lambda index: len(found[index])):
-        if len(found[index]) > left:
+        if len(found[index]) > left + 1:
             runs = plans[index].runs
             found[index] = merge_runs([run.begin for run in runs], runs[-1].end - runs[-1].begin)
-        left -= len(found[index])
+        left -= max(0, len(found[index]) - 1)
     return found
 
 

@@ -42,7 +42,7 @@ MIN_RUN_SECONDS = 1.0
 class PlannedRun:
     """A run of a schedule from ``begin`` to ``end``, as Unix times; of a frequent schedule, ``count`` successive runs.
 
-    ``is_running``: its task runs already. It ends when an ordinary run would, or within a second if it takes longer.
+    ``is_running`` says that its task runs already; it ends when an ordinary run would, or within a second if that has passed.
     """
 
     begin: float

@@ -117,8 +117,8 @@ def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, floa
 def _read_attempts(
     shards: Shards, this_hour: int, parts: Sequence[float]
 ) -> Operation[Iterator[tuple[str, int, str, float]]]:
-    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. Of each hour,
-    this part counts."""
+    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. Each hour
+    counts with the part of it that is given."""
     keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
     records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     return _parse_attempts(records, parts)

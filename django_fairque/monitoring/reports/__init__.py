@@ -1,1 +1,1 @@
-"""What happened, for people: of a user, of an incident, and in the last day of a queue."""
+"""Reports for people: about a user, about an incident, and about the last day of a queue."""

@@ -33,7 +33,7 @@ CSV_COLUMNS = ("user", "kind", "begin", *_FIGURES, "task", "error", "last")
 
 
 def report_sentence(report: UserReport) -> str:
-    """Return one sentence about the last hours, in which the user is "you". It names no error and no other user."""
+    """Return one sentence about the last hours, in which the user is "you", without the names of errors and of other users."""
     parts = (_waits(report), _failures(report), _failed_attempts(report))
     return _("%(sentence)s.") % {"sentence": "; ".join(filter(None, parts))}
 

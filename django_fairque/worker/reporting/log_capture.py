@@ -27,7 +27,7 @@ MAX_CAPTURED_LINES = 200
 """Maximum number of lines of one attempt. The last lines are kept."""
 MAX_CAPTURED_BYTES = 16_384
 """Maximum size of all lines of one attempt, with their levels and the names of their loggers."""
-MAX_LINE_CHARACTERS = 2_000
+MAX_LOG_LINE_CHARACTERS = 2_000
 """Maximum length of one line, with its traceback. The rest is cut off."""
 MAX_LOGGER_NAME_CHARACTERS = 100
 FIRST_SEND_SECONDS, SEND_SECONDS = 1.0, 5.0
@@ -100,11 +100,11 @@ class LogCapture:
 
 def _build_line(record: logging.LogRecord) -> LogLine:
     """Convert the record to text, even if its arguments and its exception can't be formatted."""
-    text = _format_safely(record.getMessage)[:MAX_LINE_CHARACTERS]
+    text = _format_safely(record.getMessage)[:MAX_LOG_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
         trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
         # The end of a traceback names the error.
-        text = f"{text}\n{trace[-MAX_LINE_CHARACTERS:]}"[-MAX_LINE_CHARACTERS:]
+        text = f"{text}\n{trace[-MAX_LOG_LINE_CHARACTERS:]}"[-MAX_LOG_LINE_CHARACTERS:]
     level, name = (
         _format_safely(write)[:MAX_LOGGER_NAME_CHARACTERS] for write in (lambda: record.levelname, lambda: record.name)
     )

@@ -127,7 +127,7 @@ def test_captured_log_lines_are_bounded_and_the_latest_are_kept(queue: FairQueue
     assert (kept.lines[0].text, kept.lines[-1].text) == ("line 4800", "line 4999")
     (kept,) = queue.logs.of_task(long)
     assert sum(len(line.text.encode()) for line in kept.lines) <= log_capture.MAX_CAPTURED_BYTES
-    assert len(kept.lines[-1].text) == log_capture.MAX_LINE_CHARACTERS
+    assert len(kept.lines[-1].text) == log_capture.MAX_LOG_LINE_CHARACTERS
     assert kept.lines[-1].text.startswith("29ä")
     assert len(kept.lines) + kept.omitted == 30
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SLOTS = 4
 TASKS = 3000
-LATEST = {"append": 0.03, "fail_and_append": 0.03, "append_async": 0.5}
+LATEST = {"append": 0.1, "fail_and_append": 0.1, "append_async": 0.5}
 """Seconds before its process is killed within which a task that has ended may have to run again, by the processor time of that
 process: on a machine with other work the time of day is no measure. Between the end of a task and its record the other threads
 may run, some five of them for 5 ms each. The end of a coroutine is recorded by another thread, which may have to wait for a
