@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 MENU: tuple[tuple[StrOrPromise, tuple[type[AdminPage], ...]], ...] = (
     (_("Now"), (OverviewPage, LivePage, IncidentsPage, QueuesPage)),
     (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage)),
-    (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage, UpcomingPage)),
+    (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage)),
     (_("System"), (WorkersPage, ModelEventsPage, AuditPage)),
 )
 """The groups of the menu, with their pages."""
 PAGES: tuple[type[AdminPage], ...] = (
     *(page for _group, pages in MENU for page in pages),
-    *(IncidentPage, UserReportPage, TaskPage, DeadLetterPage, RunPage),
+    *(IncidentPage, UserReportPage, TaskPage, DeadLetterPage, RunPage, UpcomingPage),
 )
-"""All pages: those of the menu in its order, then those of one object. The admin's index leads to the first one that the user may
-see."""
+"""All pages: those of the menu in its order, then those that they lead to. The admin's index leads to the first one that the user
+may see."""
 
 
 def _list_visible_pages(request: HttpRequest) -> list[type[AdminPage]]:
