@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,7 +115,8 @@ def test_selected_rows_stay_selected_after_a_refresh(page: Page, queue: FairQueu
 
 
 def test_the_scroll_position_and_the_selected_text_survive_a_refresh(page: Page, queue: FairQueue) -> None:
-    queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(20)])
+    long_ago = time.time() - 60  # rows are higher when their tasks have waited for a second without a worker
+    queue.push_batch([Task.create(f"user{number}", 3, None) for number in range(20)], now=long_ago)
     page.set_viewport_size({"width": 390, "height": 844})
     page.clock.install()
     page.goto("/admin/django_fairque/queue/users/")
