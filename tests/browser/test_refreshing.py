@@ -153,7 +153,7 @@ def test_a_reader_can_stop_updates_and_start_them_again(overview: Page, queue: F
     queue.push(Task.create("acme", 3, None))
     overview.clock.run_for(10 * PERIOD)
     assert refreshes(watch) == before
-    expect(live).to_contain_text("Updates stopped, loaded 50 s ago")
+    expect(live).to_contain_text(re.compile(r"Updates stopped, loaded 5\d s ago"))
     live.get_by_role("button", name="Update again").click()
     expect(live).to_contain_text("Live, updated 0 s ago")
     assert tile(overview, "Queued") == "1"
