@@ -12,13 +12,13 @@ ROOT = Path(__file__).parent.parent
 BUDGETS = {
     "core": 24_870,
     "admin": 4_100,
-    "management": 2_670,
+    "management": 2_680,
     "monitoring, web, integrations": 3_080,
     "backends, testing, checks, embedded": 3_280,
     "package root": 970,
     "Lua": 6_150,
 }
-TESTS_BUDGET = 63_890
+TESTS_BUDGET = 63_900
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

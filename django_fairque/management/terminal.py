@@ -192,6 +192,8 @@ class QueueApp(App[None]):
     def refresh_figures(self) -> None:
         """Read the queue and show it. Only one read runs at a time: a server that does not answer must not cause more and
         more threads."""
+        if not self.query("#users"):
+            return  # an act ended while the view closes, and its tables are gone
         if self._is_reading:
             self._is_outdated = True
             return

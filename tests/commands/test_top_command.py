@@ -81,6 +81,15 @@ async def test_keys_pause_and_weigh_the_selected_user(queue: FairQueue, push: Pu
         assert not queue.user("acme").stats().paused
 
 
+async def test_an_act_that_ends_while_the_view_closes_is_no_error(queue: FairQueue, push: Push) -> None:
+    push("acme")
+    app = QueueApp(queue)
+    async with app.run_test() as pilot:
+        await wait_until(pilot, lambda: len(cells(app, "users")) == 1)
+        await app.query_one("#users").remove()
+        app.refresh_figures()
+
+
 async def test_the_selected_user_stays_selected_when_other_rows_are_added_above(queue: FairQueue, push: Push) -> None:
     push("acme")
     app = QueueApp(queue, rows=1)
