@@ -265,7 +265,7 @@ class QueueApp(App[None]):
             text, is_error = f"not confirmed: {error}", True
         except FairQueueError as error:
             text, is_error = str(error), True
-        connections.close_all()  # those of this thread, which wrote the audit
+        connections.close_all()  # this thread opened connections to write the audit
         severity = "error" if is_error else "information"
         self.call_later(self.notify, plain(text), severity=severity, markup=False)
         self.call_later(self.refresh_figures)

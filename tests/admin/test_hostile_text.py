@@ -207,7 +207,7 @@ def written(admin_client: Client, queue: FairQueue, redis: Any) -> set[tuple[str
     if not _written:
         for _url, page in all_pages(admin_client, queue, HARMLESS):
             _written.update(page.elements)
-        _written.add(("a", "rel"))  # of links to a next page, which lists of few tasks do not have
+        _written.add(("a", "rel"))  # lists of many tasks have a link to a next page, lists of few tasks have none
         redis.flushall()
     return _written
 

@@ -232,7 +232,7 @@ def _planned_runs(schedule: Schedule, begin: float, end: float, length: float) -
         else:
             following = timing.find_next_run(first) or end
             count = int((end - following) // timing.every) + 1
-            if count > most:  # they are less than half an hour apart
+            if count > most:  # the schedule has more than two runs in each hour
                 return [PlannedRun(following, following + (count - 1) * timing.every + length, count)]
             times = due + [following + index * timing.every for index in range(count)]
     except TaskValidationError:  # written by another version

@@ -162,7 +162,7 @@ class Command(QueueCommand):
     def _report(self) -> Iterator[str]:
         options, hours = self.options, (self.options["since"] or REPORT_HOURS * HOUR_SECONDS) / HOUR_SECONDS
         report = self.queue.user(options["user"]).report(round(hours))
-        with translation.override("en"):  # as all output of commands
+        with translation.override("en"):  # commands print English in every locale
             if options["json"]:
                 yield report_json(report)
             elif options["csv"]:

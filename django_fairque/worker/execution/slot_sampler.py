@@ -75,7 +75,7 @@ class SlotSampler:
     def _describe_running_task(slot: Slot, work: Work, stacks: Mapping[int, FrameType], now: float) -> ReportedTask:
         lease, count = (work[0], len(work)) if isinstance(work, list) else (work, 1)
         started, line = slot.started, slot.find_line(stacks)
-        if started is None or slot.work is not work:  # it has not begun, or has ended
+        if started is None or slot.work is not work:  # the task has not begun, or has ended since
             started, line = now, ""
         began_at = time.time() - max(0.0, now - started)
         return ReportedTask(lease.task_id, lease.name, lease.user_id, began_at, count, line)

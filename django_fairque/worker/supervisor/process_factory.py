@@ -469,7 +469,7 @@ class ProcessFactory:
             return False
         if not server.is_gone:
             logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)
-        elif server.is_ready:  # it had begun, so it is started again as any child that died
+        elif server.is_ready:  # the fork server had begun: it is started again, as is a worker process that died
             logger.error("the fork server of worker %s died, and its processes with it", self._options.worker_id)
         return not server.is_ready
 

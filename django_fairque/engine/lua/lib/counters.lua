@@ -80,7 +80,7 @@ function counters.read_again()
   counters.shard = shard
 end
 
-local written = { 'revision' } -- what is written, in a table that stays: its end may be of an earlier call
+local written = { 'revision' } -- arguments of `HSET`. Calls share this table, so its end may have values of an earlier call
 
 -- In one command, so that no other revision has these counters.
 local function write(moment)
