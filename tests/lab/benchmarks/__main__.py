@@ -107,9 +107,9 @@ def main() -> None:
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     )
-    signing.sign_with(SECRET_KEY)  # the measured processes use the same key; here are no settings
     load, figures, details = os.getloadavg()[0], {}, {}
     for name in options.parts or PARTS:
+        signing.sign_with(SECRET_KEY)  # as the measured processes; a part that loads settings changes it
         table = Table(name)
         of_peers = {"only": options.peer, "rounds": options.rounds}
         more = of_peers if name in WITH_PEERS else {"scale": options.scale} if name == "admin" else {}
@@ -117,15 +117,15 @@ def main() -> None:
         table.print()
         figures[name] = [figure.to_json() for figure in table.figures]
         details[name] = table.details
-    if options.write:
-        written = {
-            **_circumstances(),
-            "load": load,
-            "load_afterwards": os.getloadavg()[0],
-            "parts": figures,
-            "details": details,
-        }
-        options.write.write_text(json.dumps(written, indent=1) + "\n")
+        if options.write:  # after each part, so that the figures remain if a later part fails
+            written = {
+                **_circumstances(),
+                "load": load,
+                "load_afterwards": os.getloadavg()[0],
+                "parts": figures,
+                "details": details,
+            }
+            options.write.write_text(json.dumps(written, indent=1) + "\n")
 
 
 def _circumstances() -> dict[str, Any]:
