@@ -24,12 +24,13 @@ GROWING = ("queued", "users", "dead", "noisy", "some")
 EXAMINED = 3 * 25 + 5 * 100
 """Tasks whose users are examined first; of each user its record, and the oldest task of each priority."""
 MOST = {
-    # The records of all 110 workers and of the users who wait, and those of the tasks that are replayed (50 of each kind here).
-    "live": 500,
+    # The records of all 110 workers, those of 40 users with their oldest tasks, and of 50 tasks that are replayed, each in four states.
+    "live": 680,
     # The oldest tasks are held back here, so those of the users who are served next are read as well.
     "overview": 120 + EXAMINED,
     "overview 24 hours": 1500 + EXAMINED,
-    "users": 100 + EXAMINED,
+    # Also the minutes of an hour, for the waits by lane, and the users' records once more for the list.
+    "users": 200 + EXAMINED,
     "task": 160,
     # The graph of the tasks that are canceled with it: their number is in the question.
     "task cancel?": 420,
