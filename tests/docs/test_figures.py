@@ -129,20 +129,35 @@ def test_readme_shows_the_wait_of_mails_and_the_share_of_others() -> None:
     assert "django_fairque 60 ms, django-tasks-db 10 ms, dramatiq 20 ms" in nightly_chart(found)
 
 
-def test_the_figures_of_many_users_have_their_ratios_below_them_and_the_versions_of_the_peers(
+def test_the_figures_of_many_users_stand_first_with_their_ratios_in_the_columns_of_the_peers(
     written: dict[str, Any],
 ) -> None:
     table = Table("users")
-    table.add("10,000 users: tasks/s", [9_000.0, 8_000.0, 10_000.0], "/s")
-    table.add("  over ardiq", [1.5, 1.4, 1.6], "×")
-    idle = {"name": "huey, idle to start, p50", "unit": "ms", "median": 0.5, "values": [0.5]}
-    parts = {"users": [figure.to_json() for figure in table.figures], "idle": [idle]}
-    details = {"users": {"ardiq": {"version": "1.2.0"}, "mayu": {"missing": "no Python"}}}
-    text = users_block({**written, "parts": parts, "details": details})
-    shown = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
-    assert shown[1:] == [
-        "| 10,000 users: tasks/s | 9,000 (8,000 – 10,000) |",
-        "| 10,000 users: tasks/s: over ardiq | 1.5 × (1.4 – 1.6) |",
-        "| huey, idle to start, p50 | 0.5 ms |",
+    for load, rate in (("10,000 users", 9_000.0), ("one user", 18_000.0), ("ardiq", 6_000.0)):
+        table.add(f"{load}: tasks/s, one worker process", [rate, rate + 100], "/s")
+        if load == "10,000 users":
+            table.add("  over ardiq", [1.5, 1.4], "×")
+        table.add(f"{load}: server, fetch and finish", 50.0, "µs")
+    database = [
+        {"name": f"8 slots, two queries: {name}", "unit": "/s", "median": rate, "values": [rate]}
+        for name, rate in ((OURS, 2_000.0), ("ardiq", 4_000.0))
     ]
-    assert text.endswith("\nPeers: ardiq 1.2.0.\n")
+    idle = [
+        {"name": f"{name}, idle to start, p50", "unit": "ms", "median": 0.5, "values": [0.5]} for name in (OURS, "huey")
+    ]
+    parts = {"users": [figure.to_json() for figure in table.figures], "database": database, "idle": idle}
+    details = {
+        "users": {"ardiq": {"version": "1.2.0"}, "mayu": {"missing": "no Python"}},
+        "idle": {"huey": {"version": "3.5"}},
+    }
+    text = users_block({**written, "parts": parts, "details": details})
+    assert [line for line in text.splitlines() if line.startswith("| ") and "---" not in line] == [
+        "|  | django_fairque, 10,000 users | django_fairque, one user | huey 3.5 | ardiq 1.2.0 |",
+        (
+            "| tasks/s, one worker process | 9,050 (9,000 – 9,100) | 18,050 (18,000 – 18,100) | – "
+            "| 6,050 (6,000 – 6,100); ours 1.45 × |"
+        ),
+        "| server, fetch and finish | 50 µs | 50 µs | – | 50 µs |",
+        "| 8 slots, two queries, tasks/s | 2,000 | – | – | 4,000; ours 0.5 × |",
+        "| idle to start, p50, unix socket | 0.5 ms | – | 0.5 ms; ours 1 × | – |",
+    ]

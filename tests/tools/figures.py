@@ -12,14 +12,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.docs.blocks import DOCS, ROOT
-from tests.lab.benchmarks import nightly, work
+from tests.lab.benchmarks import nightly, users, work
 from tests.lab.benchmarks.peers import OURS, SERVER_CPU, WORKER_CPU, rate_of, wait_of
 from tests.lab.benchmarks.peers.systems import PEERS
-from tests.lab.benchmarks.table import format_number
 from tests.tools import history
 from tests.tools.pictures import NARROW, README, bar, picture, seconds, text, title
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 RESULTS = ROOT / "tests" / "lab" / "benchmarks" / "results"
@@ -125,28 +125,54 @@ def nightly_block(written: dict[str, Any]) -> str:
 
 
 def users_block(written: dict[str, Any]) -> str:
-    """The text of a page that shows the speed with many users who have few tasks, and with one user.
+    """The text of a page that shows the speed with many users who have few tasks, and with one user, next to peers.
 
     Args:
         written: what ``python -m tests.lab.benchmarks users database idle --write`` wrote.
 
     Returns:
-        When and where it was measured, and a table with a row for each figure, the ratios to peers below them.
+        When and where it was measured, and a table with a row for each figure. The first two columns of figures are ours. Behind
+        a peer's figure is the ratio of our first column to it.
     """
-    figures = [figure for part in ("users", "database", "idle") for figure in written["parts"].get(part, [])]
-    details = {name: found for part in written["details"].values() for name, found in part.items()}
-    lines = [
-        f"{_measured(written)}. In brackets are the lowest and the highest value.",
-        "",
-        "| | median |",
-        "| --- | --- |",
-    ]
-    for figure in figures:
-        low, high = min(figure["values"]), max(figure["values"])
-        spread = f" ({format_number(low)} – {format_number(high)})" if low < high else ""
-        lines.append(f"| {figure['name']} | {_figure({**figure, 'values': [figure['median']]})}{spread} |")
-    versions = [f"{name} {found['version']}" for name, found in details.items() if "version" in found]
-    return "\n".join([*lines, "", f"Peers: {', '.join(versions)}."]) + "\n"
+    found = {figure["name"]: figure for part in written["parts"].values() for figure in part}
+    details = {name: info for part in written["details"].values() for name, info in part.items()}
+    loads = list(dict.fromkeys(name.rpartition(": ")[0] for name in found if name.endswith(f": {users.SERVER_TIME}")))
+    ours, peers = (
+        [load for load in loads if load not in PEERS],
+        [name for name in PEERS if "version" in details.get(name, {})],
+    )
+    header = [f"{OURS}, {load}" for load in ours] + [f"{name} {details[name]['version']}" for name in peers]
+    rows = [["", *header], ["---"] * (len(header) + 1)]
+    for label in users.UNITS:
+        figures = [found.get(f"{name}: {label}") for name in (*ours, *peers)]
+        if any(figures):
+            ratios = [found.get(f"{ours[0]}: {label}: over {name}") for name in peers]
+            rows.append([label, *_with_ratios(figures, ratios)])
+    queries = next((name.rpartition(": ")[0] for name in found if name.endswith(f": {OURS}")), "")
+    for label, name_of in (
+        (f"{queries}, tasks/s", f"{queries}: {{}}"),
+        ("idle to start, p50, unix socket", wait_of("{}")),
+    ):
+        figures = [found.get(name_of.format(name)) for name in (OURS, *peers)]
+        if figures[0]:
+            medians = [figure and figures[0]["median"] / figure["median"] for figure in figures[1:]]
+            ratios = [median and {"unit": "×", "median": median} for median in medians]
+            rows.append([label, *_with_ratios([figures[0], *[None] * (len(ours) - 1), *figures[1:]], ratios)])
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"{_measured(written)}; median and spread of {_rounds(found)} rounds, in which the queues took turns.\n\n{table}"
+
+
+def _rounds(found: dict[str, Any]) -> int:
+    return max(len(figure["values"]) for figure in found.values())
+
+
+def _with_ratios(figures: Sequence[Any], ratios: Sequence[Any]) -> list[str]:
+    """Return the cells of the figures. The last ones, of peers, have the ratio of our first figure."""
+    cells = [_figure(figure) for figure in figures]
+    for at, ratio in enumerate(ratios, len(cells) - len(ratios)):
+        if ratio:
+            cells[at] += f"; ours {_figure(ratio)}"
+    return cells
 
 
 def mail_waits(written: dict[str, Any]) -> dict[str, float]:
@@ -239,7 +265,7 @@ def _figure(figure: dict[str, Any] | None) -> str:
         return "–"
     if figure["unit"] != "/s":
         median = figure["median"]
-        return f"{median:,.0f} {figure['unit']}" if median >= 100 else f"{median:.3g} {figure['unit']}"
+        return f"{median:,.0f} {figure['unit']}" if median >= 100 else f"{median:.3g} {figure['unit']}".strip()
     low, high = min(figure["values"]), max(figure["values"])
     return f"{figure['median']:,.0f}" + (f" ({low:,.0f} – {high:,.0f})" if low < high else "")
 
