@@ -20,8 +20,10 @@ from tests.engine.sharing import World
 
 SHARDS = 3
 runs = settings(quietly, max_examples=3)
-NEAR = 2
-"""Users of a list may differ twice as much: each scheduler counts the expected cost of tasks, not the real one."""
+NEAR = 3
+"""Users of a list may differ three times as much, because a scheduler counts the expected cost of tasks and never corrects it.
+With one slot and tasks of 0.1 or 10 seconds by chance, its error grows. In 400 worlds the largest distance was 2.3 times the
+bound of one shard (seed 1170), the second largest 1.8 times."""
 
 
 def push(queue: FairQueue, users: Sequence[str], number: int) -> None:
