@@ -24,7 +24,7 @@ GROWING = ("queued", "users", "dead", "noisy", "some")
 EXAMINED = 3 * 25 + 5 * 100
 """Tasks whose users are examined first; of each user its record, and the oldest task of each priority."""
 MOST = {
-    # The records of all 110 workers, those of 40 users with their oldest tasks, and of 50 tasks that are replayed, each in four states.
+    # The records of all 110 workers, of 40 users with their oldest tasks, and of 50 tasks that are replayed, in four states.
     "live": 680,
     # The oldest tasks are held back here, so those of the users who are served next are read as well.
     "overview": 120 + EXAMINED,
