@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from django_fairque.engine.scripting.operations import Operation, Read, read_sound
+from django_fairque.engine.scripting.operations import Operation, read_sound
 from django_fairque.engine.statistics.queue_stats import percentiles
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ReleaseComparison:
         at = datetime.fromtimestamp(self.since.first_at, timezone.utc)
         before, now, facts = self.before, self.now, []
         if self.is_slower:
-            facts.append(f"{self.ratio:.2g} times slower ({now.median:.2g} s, before {before.median:.2g} s)")
+            facts.append(f"about {self.ratio:.2g} times slower ({now.median:.2g} s, before {before.median:.2g} s)")
         if self.fails_more:
             facts.append(f"{now.failed_share:.0%} of the attempts fail (before {before.failed_share:.0%})")
         return f"{self.name}: {' and '.join(facts) or 'no worse'} since {self.since.release} ({at:%H:%M} UTC)"
@@ -138,18 +138,25 @@ def _share_above(runs: Mapping[int, int], seconds: float) -> float:
 
 def compare_releases(shards: Shards, now: float | None = None) -> Operation[list[ReleaseComparison]]:
     """Compare the releases of each task name that ended an attempt in the last 24 hours, worse ones first."""
-    ((seconds, _),) = yield Read([("TIME",)])
+    (seconds, _), *records = yield from read_sound([("TIME",), *_reads(shards)])
     moment = int(seconds) if now is None else now
-    by_name = yield from read_releases(shards)
-    found = [_compare(name, releases.values(), moment) for name, releases in by_name.items()]
+    found = [_compare(name, releases.values(), moment) for name, releases in _by_name(records).items()]
     comparisons = [comparison for comparison in found if comparison is not None]
     return sorted(comparisons, key=lambda one: (not one.is_worse, -one.ratio, one.name))
 
 
 def read_releases(shards: Shards) -> Operation[dict[str, dict[str, ReleaseFigures]]]:
     """Return the figures by task name and release."""
+    return _by_name((yield from read_sound(_reads(shards))))
+
+
+def _reads(shards: Shards) -> list[tuple[Any, ...]]:
+    return [("HGETALL", shard.keys(RELEASES_KEY)) for shard in shards]
+
+
+def _by_name(records: Iterable[Mapping[bytes, bytes]]) -> dict[str, dict[str, ReleaseFigures]]:
     by_name: dict[str, dict[str, ReleaseFigures]] = {}
-    for record in (yield from read_sound([("HGETALL", shard.keys(RELEASES_KEY)) for shard in shards])):
+    for record in records:
         for name, text in record.items():
             releases = by_name.setdefault(name.decode("utf-8", "replace"), {})
             for figures in _parse(text):
@@ -160,10 +167,9 @@ def read_releases(shards: Shards) -> Operation[dict[str, dict[str, ReleaseFigure
 
 def _parse(text: bytes) -> Iterable[ReleaseFigures]:
     for match in filter(None, map(_LINE.fullmatch, text.decode("utf-8", "replace").split("\n"))):
-        release, runs = unquote(match[1]), (pair.split("=") for pair in match[6].split())
-        yield ReleaseFigures(
-            release, *(int(match[index]) for index in range(2, 6)), {int(bucket): int(count) for bucket, count in runs}
-        )
+        pairs = (pair.split("=") for pair in match[6].split())
+        runs = {int(bucket): int(count) for bucket, count in pairs}
+        yield ReleaseFigures(unquote(match[1]), int(match[2]), int(match[3]), int(match[4]), int(match[5]), runs)
 
 
 def _add_up(one: ReleaseFigures, other: ReleaseFigures) -> ReleaseFigures:
