@@ -116,7 +116,11 @@ class ReleaseComparison:
         before, now = self.before, self.now
         if min(before.attempts, now.attempts) < MIN_ATTEMPTS:
             return False
-        error = math.sqrt(sum(one.failed_share * (1 - one.failed_share) / one.attempts for one in (before, now)))
+        # The larger error of two: with the share of both together, and with the share of each. Either is too small if one of
+        # the two has few attempts and no failures.
+        together = (before.failed + now.failed) / (before.attempts + now.attempts)
+        errors = ((together, together), (before.failed_share, now.failed_share))
+        error = max(math.sqrt(_variance(p, before) + _variance(q, now)) for p, q in errors)
         return now.failed_share - before.failed_share >= part * max(FAILURE_POINTS, STANDARD_ERRORS * error)
 
     def __str__(self) -> str:
@@ -127,6 +131,10 @@ class ReleaseComparison:
         if self.fails_more:
             facts.append(f"{now.failed_share:.0%} of the attempts fail (before {before.failed_share:.0%})")
         return f"{self.name}: {' and '.join(facts) or 'no worse'} since {self.since.release} ({at:%H:%M} UTC)"
+
+
+def _variance(share: float, figures: ReleaseFigures) -> float:
+    return share * (1 - share) / figures.attempts
 
 
 def _share_above(runs: Mapping[int, int], seconds: float) -> float:
