@@ -191,6 +191,7 @@ def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, A
     plans = make_plans(built["plans"], built["plan_of"], built["code_version"])
     for queue in (built["queue"], *built["queues"].values()):
         queue.set_plans(plans)
+        queue.set_release(built["code_version"])
     return built
 
 

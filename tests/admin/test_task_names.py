@@ -23,7 +23,7 @@ def shown(client: Client, **query: str) -> str:
 
 
 def names(html: str) -> list[str]:
-    return re.findall(r'<th scope="row" class="fq-name"><bdi>([^<]*)</bdi>', html)
+    return re.findall(r'<th scope="row" class="fq-name"><a href="[^"]*"><bdi>([^<]*)</bdi>', html)
 
 
 def test_a_queue_without_attempts_has_an_empty_table(admin_client: Client, queue: FairQueue) -> None:

@@ -24,6 +24,7 @@ from django.core.management import CommandError, call_command, load_command_clas
 from django.core.management.color import color_style
 from django.utils import translation
 
+from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
 from django_fairque.management.commands import fairque_stats
 from tests.fixture_types import FairQueue, MakeServer, Redis, Server, Settings
@@ -65,6 +66,19 @@ def test_exceeded_limits_are_shown_with_deployments(
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "MONITOR": {"LIMITS": {"DEPTH": 1}}}
     assert "! queue default: ready tasks 2, over 1\n" in run()
     assert json.loads(run("--json"))["over_limit"] == ["queue default: ready tasks 2, over 1"]
+
+
+def test_tasks_that_a_release_made_worse_are_shown(
+    queue: FairQueue, run: Run, server: Server, settings: Settings
+) -> None:
+    assert "releases" not in json.loads(run("--json"))
+    for version, took in (("v1", 0.1), ("v2", 0.4)):
+        settings.FAIRQUE = {"REDIS": {"URL": server.url}, "CODE_VERSION": version}
+        run_attempts(get_queue(), "export", 40, took=took)
+    assert re.search(r"\n! export: about 4 times slower \(.*\) since v2 \(\d\d:\d\d UTC\)\n", run())
+    (found,) = json.loads(run("--json"))["releases"]
+    assert (found["name"], found["before"]["release"], found["now"]["attempts"]) == ("export", "v1", 40)
+    assert found["worse"].startswith("export: about 4 times slower")
 
 
 def test_the_busiest_users_are_found_behind_a_thousand_idle_ones(queue: FairQueue, run: Run) -> None:

@@ -34,6 +34,7 @@ TITLES = {
     "data_lost": gettext_lazy("the server lost data"),
     "worker_lost": gettext_lazy("workers were lost"),
     "limit": gettext_lazy("over the limit of %(subject)s"),
+    "release": gettext_lazy("tasks are slower or fail more since release %(subject)s"),
 }
 
 
@@ -81,7 +82,11 @@ class IncidentPage(AdminPage):
             raise NotHereError(_("There is no incident %(id)s: incidents are kept for 30 days.") % {"id": self.key})
         self.refreshes = incident.is_open
         impact = incident_impact(self.queue, incident)
-        tasks = sorted(incident.objects) if incident.rule != "worker_lost" and self.may("view_task") else []
+        tasks = (
+            sorted(incident.objects)
+            if incident.rule not in {"worker_lost", "release"} and self.may("view_task")
+            else []
+        )
         error = impact.first_error
         return {
             "incident": incident,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.template.defaultfilters import date
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.charts import LineChart, draw_charts
+from django_fairque.admin.charts import LineChart, draw_charts, printable
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, lane_rows
 from django_fairque.admin.pages.users import PAGE_USERS_EXAMINED, wait_text
 from django_fairque.conf import get_config
@@ -16,18 +19,20 @@ from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics import queue_stats
 from django_fairque.engine.statistics.queue_stats import TREND_MINUTES
+from django_fairque.engine.statistics.releases import compare_releases
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.integrations.webhook import send_test_alert
-from django_fairque.monitoring.formatting import duration, per_minute
+from django_fairque.monitoring.formatting import duration, per_minute, share
 from django_fairque.monitoring.report import refine_trend, trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, Span
+    from django_fairque.engine.statistics.releases import ReleaseComparison
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
 """The hours that a chart can show, with the minutes of each point."""
@@ -35,6 +40,8 @@ REFRESH_SECONDS = {1: 5, 6: 15, 24: 60, 168: 60}
 """Seconds. A day is 1,440 reads."""
 USERS_PER_TABLE = 10
 """Rows of each table of users."""
+WORSE_SHOWN = 5
+"""Sentences about tasks that a release made worse."""
 RATE_MIN_SECONDS = 15
 """Seconds after which the current span is long enough to calculate a rate."""
 
@@ -56,7 +63,10 @@ class OverviewPage(AdminPage):
             lambda shards: queue_stats.activity(shards, 60 * hours, MINUTES_PER_POINT[hours]),
             lambda shards: user_fairness.fairness(shards, PAGE_USERS_EXAMINED, ()),
         ]
-        stats, activity, fairness = read_in_lockstep([(queue, read) for read in reads])
+        if is_compared := bool(queue.config.release and self.may("view_task")):
+            reads.append(compare_releases)
+        stats, activity, fairness, *compared = read_in_lockstep([(queue, read) for read in reads])
+        worse = [comparison for comparison in compared[0] if comparison.is_worse] if is_compared else []
         longest = [user for user in fairness.examined if user.since is not None]
         busiest = sorted(
             (user for user in fairness.examined if user.can_start), key=lambda user: (-user.can_start, user.user_id)
@@ -74,6 +84,8 @@ class OverviewPage(AdminPage):
             "choices": self.build_hour_links(MINUTES_PER_POINT),
             "refresh": REFRESH_SECONDS[hours],
             "tiles": self._tiles(stats),
+            "worse": [text for comparison in worse for text in describe_release(comparison)][:WORSE_SHOWN],
+            "more_worse": max(0, len(worse) - WORSE_SHOWN),
             "trend": trend_words(trend, gettext),
             "paused_tasks": paused,
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
@@ -113,6 +125,24 @@ class OverviewPage(AdminPage):
             (gettext("Dead letters"), stats.states["failed"], self.link("dead_letters")),
             (gettext("Workers"), stats.workers, self.link("workers")),
         ]
+
+
+def describe_release(comparison: ReleaseComparison) -> Iterator[str]:
+    """Yield a sentence for each figure that is worse, in the reader's language."""
+    before, now, since = comparison.before, comparison.now, comparison.since
+    at = datetime.fromtimestamp(since.first_at, timezone.get_current_timezone())
+    facts = {
+        "name": printable(comparison.name),
+        "release": printable(since.release),
+        "time": date(at, "H:i" if at.date() == timezone.localdate() else "Y-m-d H:i"),
+    }
+    if comparison.is_slower:
+        text = gettext("%(name)s about %(ratio)s times slower since %(release)s (%(time)s): %(now)s, before %(before)s")
+        figures = {"now": duration(now.median), "before": duration(before.median), "ratio": f"{comparison.ratio:.2g}"}
+        yield text % {**facts, **figures}
+    if comparison.fails_more:
+        text = gettext("%(name)s fails more since %(release)s (%(time)s): %(now)s of its attempts, before %(before)s")
+        yield text % {**facts, "now": share(now.failed_share), "before": share(before.failed_share)}
 
 
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -16,14 +17,18 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_fairque.admin.charts import printable
+from django_fairque.admin.charts import LineChart, draw_charts, printable
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, Question
 from django_fairque.admin.pages.task_page import time_limit
 from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Undecodable
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics.deployments import deployed
 from django_fairque.engine.statistics.queue_stats import percentiles
-from django_fairque.monitoring.formatting import number
+from django_fairque.engine.statistics.releases import compare_releases
+from django_fairque.engine.statistics.task_names import hours_of_name
+from django_fairque.monitoring.formatting import duration, number, share
 from django_fairque.monitoring.redaction import redact_value
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
@@ -323,6 +328,7 @@ class TaskNamesPage(AdminPage):
             raise NotHereError(_("The table can't be sorted by %(sort)s.") % {"sort": order})
         figures = sorted(self.queue.task_names(int(hours)), key=NAME_FIGURES_ORDERS[order][1], reverse=True)
         failing = [row for row in figures if row.name and row.failed]
+        name, release = self.request.GET.get("name", ""), self.queue.config.release
         worst = max(failing, key=NAME_FIGURES_ORDERS["failed"][1], default=None)
         return {
             "refresh": 15,
@@ -330,9 +336,29 @@ class TaskNamesPage(AdminPage):
             "worst": worst,
             "worst_name": printable(worst.name) if worst else "",
             "choices": self.build_hour_links(NAME_FIGURES_HOURS, sort=order),
+            "releases": read_in_lockstep([(self.queue, compare_releases)])[0] if release else [],
+            **(self._draw_hours(name) if name else {}),
             "columns": [
                 (title, self.url(self.name, hours=hours, sort=key), key == order)
                 for key, (title, _key) in NAME_FIGURES_ORDERS.items()
             ],
-            "table": [(printable(row.name), row) for row in figures],
+            "table": [
+                (printable(row.name), self.url(self.name, hours=hours, sort=order, name=row.name), row)
+                for row in figures
+            ],
         }
+
+    def _draw_hours(self, name: str) -> dict[str, Any]:
+        """Draw the attempts of a task name in the last 24 hours."""
+        hours, deployments = read_in_lockstep([(self.queue, partial(hours_of_name, name=name)), (self.queue, deployed)])
+        runs = {
+            _("Half ran no longer (p50)"): [hour.run.p50 or None for hour in hours],
+            _("19 of 20 ran no longer (p95)"): [hour.run.p95 or None for hour in hours],
+        }
+        failed = {_("Failed, share"): [hour.failed / hour.attempts if hour.attempts else None for hour in hours]}
+        charts = [
+            LineChart(_("Run time"), runs, duration),
+            LineChart(_("Failed attempts"), failed, share),
+            LineChart(_("Attempts an hour"), {_("Attempts"): [hour.attempts for hour in hours]}),
+        ]
+        return {"chart_name": printable(name), **draw_charts(charts, [hour.begin for hour in hours], deployments)}

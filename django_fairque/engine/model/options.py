@@ -407,6 +407,7 @@ class QueueConfig(Options):
     """The time for which the statistics of a minute are kept, at least 60. Default: 90,000."""
 
     _plans: Plans | None = PrivateAttr(default=None)
+    _release: str | None = PrivateAttr(default=None)
 
     @property
     def plans(self) -> Plans | None:
@@ -418,6 +419,15 @@ class QueueConfig(Options):
     def set_plans(self, plans: Plans | None) -> None:
         """Set the ``plans`` of users, None for none. The configuration that this is a part of does it."""
         self._plans = plans
+
+    @property
+    def release(self) -> str | None:
+        """The ``CODE_VERSION`` of this process; None if it is not set. Attempts are then not counted by release."""
+        return self._release
+
+    def set_release(self, code_version: str | None) -> None:
+        """Set the release to ``code_version``, None for none. The configuration that this is a part of does it."""
+        self._release = code_version
 
     pipeline_timeout = EarlierName("request_timeout")
     queue_cleanup_interval = EarlierName("sweep_interval")

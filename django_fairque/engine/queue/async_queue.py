@@ -1548,7 +1548,7 @@ class AsyncIncidents:
         return await self._run(sync_incidents.record_alerts(self._shards, alerts, now))
 
     async def update(self, *, now: float | None = None) -> list[IncidentChange]:
-        """Close incidents that are over, and open one if workers were lost. Return the changes, as `record` does."""
+        """Close incidents that are over, and open those of lost workers and of releases. Return the changes, as `record` does."""
         return await self._run(sync_incidents.update_incidents(self._shards, now))
 
     async def open_limit(self, name: str, text: str, *, now: float | None = None) -> list[IncidentChange]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from django_fairque.engine.model.durations import now_us, to_us
 from django_fairque.engine.model.errors import TaskNotFoundError
@@ -19,6 +20,8 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 
+MAX_RELEASE_BYTES = 100
+"""Bytes of a version of the project's code that are kept (also in ``lua/commands/heartbeat.lua``)."""
 ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organizations.lua``)."""
 LIMIT_PREFIX = b"\xfe"
@@ -201,6 +204,8 @@ class Commands:
                 for name in STARVABLE_PRIORITIES
             },
         }
+        if config.release is not None:
+            options["release"] = quote(config.release.encode()[:MAX_RELEASE_BYTES], safe="")
         self._options = " ".join(f"{name}={value}" for name, value in options.items())
         """The options of the queue by name, as ``lua/lib/options.lua`` reads them."""
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_fairque.engine.scripting.operations import Operation, read_sound
+
+if TYPE_CHECKING:
+    from django_fairque.engine.sharding.shards import Shards
 
 DEPLOYMENTS_KEY = "deployments"
 CODE_VERSION_FIELD = "code_version"
@@ -19,6 +25,12 @@ class Deployment:
 
     code_version: str
     at: float
+
+
+def deployed(shards: Shards) -> Operation[list[Deployment]]:
+    """Return the last 50 deployments, the oldest first."""
+    (entries,) = yield from read_sound([("LRANGE", shards.home.keys(DEPLOYMENTS_KEY), 0, -1)])
+    return list(parse_deployments(entries))
 
 
 def parse_deployments(entries: Iterable[bytes]) -> Iterator[Deployment]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -20,13 +20,14 @@ from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import class_name
 from django_fairque.engine.scripting.acts import Act, record_act
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, read_sound
+from django_fairque.engine.statistics.releases import ReleaseComparison, compare_releases
 
 if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
     from django_fairque.engine.sharding.shards import Shards
     from django_fairque.engine.statistics.health import Alert, AlertKind
 
-IncidentRule = Literal["sla", "promoted", "given_back", "data_lost", "worker_lost", "limit"]
+IncidentRule = Literal["sla", "promoted", "given_back", "data_lost", "worker_lost", "limit", "release"]
 SUBJECTS: Mapping[str, str] = {
     "sla": "{} tasks start late",
     "promoted": "{} tasks waited too long and were promoted",
@@ -34,8 +35,9 @@ SUBJECTS: Mapping[str, str] = {
     "data_lost": "the server lost data",
     "worker_lost": "workers were lost",
     "limit": "over the limit of {}",
+    "release": "tasks are slower or fail more since release {}",
 }
-"""Each rule in words, for the class of tasks or the name of the limit."""
+"""Each rule in words, for the class of tasks, the name of the limit, or the release."""
 ALERT_RULES: Mapping[AlertKind, IncidentRule] = {
     "at_risk": "sla",
     "violated": "sla",
@@ -55,8 +57,8 @@ MAX_EVENT_USERS = 20
 
 @dataclass(frozen=True)
 class Incident:
-    """One incident of ``queue``: its ``rule``, and in ``subject`` the class of tasks or the limit. Times are Unix times;
-    ``closed_at`` is None while it is open.
+    """One incident of ``queue``: its ``rule``, and in ``subject`` the class of tasks, the limit or the release. Times are Unix
+    times; ``closed_at`` is None while it is open.
 
     ``alerts`` were counted, the last one at ``last_at``; ``first`` and ``text`` are the texts of the first and of the last.
     ``users`` has the alerts of up to 20 users, and ``other_users`` those of all others. ``summaries`` were sent in between.
@@ -76,7 +78,7 @@ class Incident:
     other_users: int = 0
     summaries: int = 0
     objects: frozenset[str] = frozenset()
-    """Ids of up to 100 of its tasks, drawn at random; of rule ``worker_lost`` ids of workers."""
+    """Ids of up to 100 of its tasks, drawn at random; of rule ``worker_lost`` ids of workers, of ``release`` names of tasks."""
 
     @property
     def title(self) -> str:
@@ -212,12 +214,17 @@ def acknowledge(shards: Shards, worker: str, now: float | None) -> Operation[boo
 
 
 def update_incidents(shards: Shards, now: float | None) -> Operation[list[IncidentChange]]:
-    """Close the incidents that are over, and record workers that were lost since the last call."""
+    """Close the incidents that are over. Record workers that were lost since the last call, and tasks that are worse since a
+    release."""
     lost, returned, moment = yield from read_lost(shards.home, now)
     found = yield from read_incidents(shards, (yield from _open_ids(shards.home)))
-    acts = forgotten(returned)
+    releases = {incident.subject: incident.objects for incident in found if incident.rule == "release"}
+    compared: list[ReleaseComparison] | None = None
+    if (releases or shards.config.release) and not shards.missing:
+        compared = yield from compare_releases(shards, now)
+    acts = [*forgotten(returned), *_release_events(compared or (), releases)]
     for incident in found:
-        if (yield from _is_over(shards, incident, lost, moment)):
+        if (yield from _is_over(shards, incident, lost, compared, moment)):
             acts.append(_closing_arguments(incident))
     known = next((incident.objects for incident in found if incident.rule == "worker_lost"), frozenset())
     if fresh := [worker for worker in lost if worker.worker not in known]:
@@ -229,9 +236,29 @@ def update_incidents(shards: Shards, now: float | None) -> Operation[list[Incide
     return []
 
 
-def _is_over(shards: Shards, incident: Incident, lost: Sequence[LostWorker], now: float) -> Operation[bool]:
+def _release_events(compared: Iterable[ReleaseComparison], known: Mapping[str, frozenset[str]]) -> Iterator[list[Any]]:
+    """Yield an event for each release that made tasks worse, about those that its open incident does not have yet."""
+    fresh: dict[str, list[ReleaseComparison]] = {}
+    for one in compared:
+        if one.is_worse and one.name not in known.get(one.since.release, ()):
+            fresh.setdefault(one.since.release, []).append(one)
+    for release, some in fresh.items():
+        more = f"; and {len(some) - 1:,} more" if len(some) > 1 else ""
+        yield _event("release", release, len(some), f"{some[0]}{more}", (), [one.name for one in some])
+
+
+def _is_over(
+    shards: Shards,
+    incident: Incident,
+    lost: Sequence[LostWorker],
+    compared: Iterable[ReleaseComparison] | None,
+    now: float,
+) -> Operation[bool]:
     if incident.rule == "worker_lost":
         return not lost
+    if incident.rule == "release":
+        same = [one for one in compared or () if one.since.release == incident.subject]
+        return compared is not None and all(one.has_recovered for one in same)
     if incident.rule == "limit" or now - incident.last_at < QUIET_SECONDS:
         return False
     if not incident.objects:
@@ -264,7 +291,7 @@ class Incidents:
         return self._run(record_alerts(self._shards, alerts, now))
 
     def update(self, *, now: float | None = None) -> list[IncidentChange]:
-        """Close incidents that are over, and open one if workers were lost. Return the changes, as `record` does."""
+        """Close incidents that are over, and open those of lost workers and of releases. Return the changes, as `record` does."""
         return self._run(update_incidents(self._shards, now))
 
     def open_limit(self, name: str, text: str, *, now: float | None = None) -> list[IncidentChange]:

@@ -58,6 +58,18 @@ class NameFigures:
         return self.failed / self.attempts if self.attempts else 0.0
 
 
+@dataclass(frozen=True)
+class NameHour:
+    """The attempts of one task name in the hour from ``begin`` (Unix time) on: ``attempts`` ended, ``failed`` of them failed.
+    ``run`` are percentiles of their run times as in `NameFigures`.
+    """
+
+    begin: int
+    attempts: int
+    failed: int
+    run: Percentiles
+
+
 def _bucket_middle(bucket: int) -> float:
     """Return the seconds in the middle of a bucket: ``b`` contains 2^(b/2) to 2^((b+1)/2) microseconds."""
     return float(2 ** ((bucket + 0.5) / 2) / 1_000_000)
@@ -103,6 +115,25 @@ def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
     ]
     shown = [figures for figures in found if figures.attempts or figures.retrying]
     return sorted(shown, key=lambda figures: (-figures.attempts, figures.name))
+
+
+def hours_of_name(shards: Shards, name: str) -> Operation[list[NameHour]]:
+    """Return the figures of a task name in the last 24 hours by the clock, the oldest first."""
+    ((seconds, _),) = yield Read([("TIME",)])
+    hours = range(int(seconds) // 3600 - MAX_HOURS + 1, int(seconds) // 3600 + 1)
+    records = yield from read_sound(
+        [("HGETALL", shard.keys(f"{TOTALS_KEY}:{hour}")) for hour in hours for shard in shards]
+    )
+    size, found = len(records) // MAX_HOURS, []
+    for index, hour in enumerate(hours):
+        counts: dict[str, Counter[int]] = {"passed": Counter(), "failed": Counter()}
+        some = records[index * size : (index + 1) * size]
+        for result, bucket, found_name, amount in _parse_attempts(some, [1.0]):
+            if found_name == name:
+                counts[result][bucket] += int(amount)
+        failed, runs = counts["failed"].total(), sum(counts.values(), Counter())
+        found.append(NameHour(hour * 3600, runs.total(), failed, percentiles(runs, _bucket_middle)))
+    return found
 
 
 def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, float]]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone, translation
 
 from django_fairque.engine.model.errors import RedisConnectionError
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics.releases import compare_releases
 from django_fairque.engine.statistics.task_names import MAX_HOURS
 from django_fairque.engine.users.history import USER_HOURS
 from django_fairque.engine.users.report import REPORT_HOURS
@@ -36,6 +38,7 @@ from django_fairque.monitoring.reports.sizing import measure_sizing, sizing_line
 from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_lines
 
 if TYPE_CHECKING:
+    from django_fairque.engine.statistics.releases import ReleaseComparison
     from django_fairque.engine.statistics.task_names import NameFigures
 
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -139,12 +142,14 @@ class Command(QueueCommand):
         stats = with_limits_of_users(queue, queue.get_stats())
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
+        compared = read_in_lockstep([(queue, compare_releases)])[0] if queue.config.release else None
         shards = queue.get_shard_stats()
         reserved = reserved_slots(queue.workers())
         if options["json"]:
             parts = [asdict(shard) for shard in shards]
             whole = {**asdict(stats), "shards": parts, "reserved": reserved, "over_limit": over}
-            yield json.dumps({**whole, **({"top": asdict(top)} if top else {})})
+            releases = {} if compared is None else {"releases": [_describe_comparison(one) for one in compared]}
+            yield json.dumps({**whole, **releases, **({"top": asdict(top)} if top else {})})
             return
         yield from queue_lines(stats)
         if reserved:
@@ -152,9 +157,9 @@ class Command(QueueCommand):
         if len(shards) > 1:
             yield ""
             yield from shard_lines(shards)
-        if over:
+        if notices := [*over, *(str(comparison) for comparison in compared or () if comparison.is_worse)]:
             yield ""
-            yield from (f"! {line}" for line in over)
+            yield from (f"! {line}" for line in notices)
         if top:
             yield ""
             yield from top_lines(top)
@@ -169,6 +174,17 @@ class Command(QueueCommand):
                 yield from report_csv(report).splitlines()
             else:
                 yield from report_lines(report)
+
+
+def _describe_comparison(comparison: ReleaseComparison) -> dict[str, Any]:
+    """Return a comparison of releases for JSON, with a sentence if the tasks are worse."""
+    names = ("release", "first_at", "attempts", "failed", "median")
+    sides = {
+        side: {name: getattr(figures, name) for name in names}
+        for side, figures in (("before", comparison.before), ("since", comparison.since), ("now", comparison.now))
+    }
+    worse = str(comparison) if comparison.is_worse else None
+    return {"name": comparison.name, **sides, "ratio": comparison.ratio, "worse": worse}
 
 
 def _sleep(seconds: float) -> None:

@@ -14,7 +14,7 @@ from django_fairque.engine.model.durations import now_us, number
 from django_fairque.engine.model.lanes import URGENT_SLA_SECONDS
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
-from django_fairque.engine.statistics.deployments import DEPLOYMENTS_KEY, Deployment, parse_deployments
+from django_fairque.engine.statistics.deployments import Deployment, deployed
 from django_fairque.engine.statistics.queue_stats import busy_last_hour, wait_bucket_middle
 from django_fairque.engine.statistics.wait_history import HALF_HOUR_SECONDS, HISTORY_KEY, SHOWN_HALF_HOURS, HalfHour
 from django_fairque.engine.users.history import USER_HOURS, UserPeriod, sums
@@ -195,5 +195,5 @@ def _first_on(commands: Commands, begin: float, end: float) -> Operation[tuple[L
 
 
 def _releases(shards: Shards, begin: float, end: float) -> Operation[list[Deployment]]:
-    (entries,) = yield from read_sound([("LRANGE", shards.home.keys(DEPLOYMENTS_KEY), 0, -1)])
-    return sorted((one for one in parse_deployments(entries) if begin <= one.at <= end), key=lambda one: one.at)
+    found = yield from deployed(shards)
+    return sorted((one for one in found if begin <= one.at <= end), key=lambda one: one.at)

@@ -46,6 +46,8 @@ ALERTS_PER_FETCH = 100
 """Fetched at once."""
 INCIDENT_UPDATE_SECONDS = 10.0
 """Seconds between two looks of a worker at open incidents."""
+RELEASE_CHECK_SECONDS = 60.0
+"""Seconds between two comparisons of releases while no incident is open."""
 SCHEDULES_PER_SWEEP = 100
 """Schedules fired between two sweeps."""
 
@@ -134,7 +136,7 @@ class LeaseRenewal(threading.Thread):
         self._sweep_due = dict.fromkeys(self._queues, 0.0)
         self._first_shards = {queue.shards[0].display_name for queue in queues}
         self._unrecorded = {queue.name: deque[Alert](maxlen=MAX_ALERTS) for queue in queues}
-        self._update_due: dict[str, float] = {}
+        self._updated: dict[str, float] = {}
         self._server_epochs = ServerEpochs()
         self._not_before = dict.fromkeys(self._queues, 0.0)
         self._ended = False
@@ -319,16 +321,18 @@ class LeaseRenewal(threading.Thread):
                 logger.critical("queue %s: %d running tasks are given up", loss.queue, len(dropped))
                 member.on_revoked(shard_index, dropped)
 
-    def _record_incidents(self, queue: FairQueue, *, is_needed: bool) -> None:
-        """Record alerts, and every few seconds look for incidents that are over. The first shard of the queue keeps them: alerts
-        wait while it can't be reached."""
+    def _record_incidents(self, queue: FairQueue, *, has_incidents: bool, is_first_shard: bool) -> None:
+        """Record alerts. Every few seconds look for incidents that are over, and every minute compare releases. The first shard
+        of the queue keeps incidents: alerts wait while it can't be reached."""
         alerts, incidents = self._unrecorded[queue.name], queue.parent_queue.with_retry_timeout(0.0).incidents
         try:
             if alerts:
                 self._on_announcements(incidents.record(alerts))
                 alerts.clear()
-            if is_needed and monotonic() >= self._update_due.get(queue.name, 0.0):
-                self._update_due[queue.name] = monotonic() + INCIDENT_UPDATE_SECONDS
+            pause = INCIDENT_UPDATE_SECONDS if has_incidents else RELEASE_CHECK_SECONDS
+            is_needed = has_incidents or queue.config.release
+            if is_first_shard and is_needed and monotonic() >= self._updated.get(queue.name, -pause) + pause:
+                self._updated[queue.name] = monotonic()
                 self._on_announcements(incidents.update())
         except FairQueueError as error:
             logger.debug("queue %s: incidents could not be recorded: %s", queue.name, error)
@@ -344,7 +348,8 @@ class LeaseRenewal(threading.Thread):
             self._unrecorded[queue.name].extend(taken)
             self._on_announcements(taken)
         if self._can_announce():
-            self._record_incidents(queue, is_needed=bool(sweep.incidents) and name in self._first_shards)
+            is_first = name in self._first_shards
+            self._record_incidents(queue, has_incidents=bool(sweep.incidents), is_first_shard=is_first)
         has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at
         if next_due is not None and next_due <= sweep.now:
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)

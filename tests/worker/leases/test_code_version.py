@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.queue.queue import FairQueue
+from tests.leases import run_attempts
 from tests.worker.conftest import Workers, both_ways, eventually
 
 if TYPE_CHECKING:
@@ -51,3 +54,15 @@ def test_the_code_version_of_a_worker_can_be_configured(workers: Workers) -> Non
     eventually(workers.queue.workers)
     assert workers.queue.workers()[0].info["code_version"] == "v1.2-é <b>"
     assert [deployment.code_version for deployment in workers.queue.get_stats().deployments] == ["v1.2-é <b>"]
+
+
+def test_a_worker_opens_an_incident_about_a_release_that_made_tasks_slower(workers: Workers) -> None:
+    for release, took in (("v1", 0.1), ("v2", 0.4)):
+        config = QueueConfig()
+        config.set_release(release)
+        run_attempts(FairQueue(workers.queue.client, config=config), "export", 40, took=took)
+    worker = workers.start(FAIRQUE_CODE_VERSION="v2").wait_ready()
+    eventually(workers.queue.incidents.recent)
+    (incident,) = workers.queue.incidents.recent()
+    assert (incident.rule, incident.subject, incident.objects) == ("release", "v2", {"export"})
+    eventually(lambda: "opened: tasks are slower or fail more since release v2: export: about" in worker.log)

@@ -12,7 +12,7 @@
 --         kind: finish fail later fault discard release crash poison overdue; of a Retry with limits kind:max:deadline (us), each may be ''
 -- REPLY   now, look, virtual time, place and news as pop.lua, codes (one digit per outcome: 0 stale, 1 finished, 2 retried, 3 dead, 4 released,
 --         5 canceled), then the leases as pop.lua
--- COST    3 commands per outcome, 2 per task name, and those of a pop
+-- COST    3 commands per outcome, 2 per task name (4 with a release), and those of a pop
 -- include numbers options counters clock slot statistics outbox history users queues saving bounds task_record limits moves quarantine leases user_periods due_work turns fetch runs task_names
 local STRIDE = 7
 local size = tonumber(ARGV[FIRST_ARG])

@@ -1,6 +1,6 @@
 -- The end of a lease: with an outcome, or because the task is given back.
 --
--- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine runs user_periods task_names
+-- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine runs user_periods task_names releases
 
 local leases = {}
 
@@ -74,13 +74,13 @@ function leases.give_back(user, task, kind, reason, trace, delay)
 end
 
 -- Call it when a lease was closed after a run. `result`: finished, failed or (nil) neither, such as a Retry.
-function leases.note_attempt(task, result)
+function leases.note_attempt(task, result, release)
   user_periods.note_attempt(task, result)
-  task_names.note(task, result == 'failed')
+  task_names.note(task, result == 'failed', release)
 end
 
 -- Give back a task whose worker is gone, so that nobody reports its attempt.
 function leases.give_back_unreported(task, kind, reason)
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
-  if kind ~= 'released' then leases.note_attempt(task, 'failed') end
+  if kind ~= 'released' then leases.note_attempt(task, 'failed', releases.of_worker(task.worker)) end
 end

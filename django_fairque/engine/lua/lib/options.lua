@@ -22,6 +22,7 @@ local options = {
   least_normal = 0, -- the least share of the worker time for lane normal while it waits
   least_bulk = 0, -- the same for lane bulk
   is_spread = false, -- the queue has other shards
+  release = '', -- the version of the caller's code (`CODE_VERSION`), percent-encoded; empty without the setting
 }
 
 local read = false
@@ -38,5 +39,6 @@ each_call(function()
     options.default_sla[priority] = found['sla:' .. priority]
     options.starves_after[priority] = found['starves_after:' .. priority]
   end
+  options.release = string.match(text, ' release=(%S+)$') or '' -- not a number, as 1.10 would be
   read = text
 end)

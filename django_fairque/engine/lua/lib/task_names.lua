@@ -4,7 +4,7 @@
 -- the same attempts by the bucket of their run time. `stats:attempts:names` has the latest hour of each name. An attempt of a name beyond the
 -- most that are kept counts under the empty name. A name without attempts for longer than hours are kept makes room for a new one.
 --
--- include numbers clock slot
+-- include numbers clock slot releases
 
 local task_names = {}
 
@@ -24,10 +24,12 @@ function task_names.touch()
   slot.touch(key_of_totals())
   slot.touch(key_of_names())
   slot.touch(key_of_hour())
+  releases.touch()
 end
 
--- Note an attempt that has ended and was closed (`leases.close`). `commit` writes it.
-function task_names.note(task, has_failed)
+-- Note an attempt that has ended and was closed (`leases.close`). `commit` writes it. `release`: see `releases.note`.
+function task_names.note(task, has_failed, release)
+  releases.note(task, has_failed, release)
   local result, name = has_failed and 'failed' or 'passed', task.name or ''
   local field = result .. ':' .. name
   local found = noted[field]
@@ -50,6 +52,7 @@ local function make_room()
   if #old == 0 then return false end
   redis.call('HDEL', key_of_totals(), unpack(fields))
   redis.call('HDEL', key_of_names(), unpack(old))
+  releases.forget(old)
   return true
 end
 
@@ -66,8 +69,11 @@ local function count(result, name, attempts)
 end
 
 function task_names.flush()
+  if not next(noted) then return end
+  local is_kept = {}
   for _, found in pairs(noted) do
     local name = count(found.result, found.name, found.attempts)
+    is_kept[name] = name ~= ''
     for bucket, attempts in pairs(found.buckets) do
       local field = table.concat({ found.result, numbers.exact(bucket), name }, ':') -- a name may contain a zero byte
       if redis.call('HINCRBY', key_of_hour(), field, attempts) == attempts then
@@ -76,5 +82,6 @@ function task_names.flush()
       end
     end
   end
-  if next(noted) then noted = {} end
+  releases.flush(is_kept)
+  noted = {}
 end
