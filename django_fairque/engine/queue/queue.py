@@ -7,6 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django_fairque.engine.acts.acts import Acts
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
 from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies.dependencies import XCom
@@ -93,6 +94,7 @@ class FairQueue(executor.QueueOfShards):
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
         self.logs = TaskLogs(self._shards, self._run, self._read_all_shards)
         self.incidents = Incidents(self._shards, self._run)
+        self.acts = Acts(self._shards, self._run, self._read_all_shards, self._write_all_shards)
 
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
