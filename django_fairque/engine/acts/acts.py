@@ -119,7 +119,8 @@ class TaskAct:
     @property
     def choice(self) -> str:
         """The filters as text; "all" without any."""
-        return ", ".join(f"{name} {value}" for name, value in self.filters.items()) or "all"
+        shown = (f"{name} {value}" for name, value in self.filters.items() if name != "moved_until")
+        return ", ".join(shown) or "all"
 
     @property
     def result(self) -> str:
@@ -474,7 +475,7 @@ def _change_tasks(shard: Commands, act: TaskAct, part: _Progress, most: int, now
     if act.kind == "cancel":
         before, (rows, cursor) = ("",), (yield from _find_waiting(shard, act, part.cursor, most))
     else:
-        only = Filter.create(cast("Filters", {**act.filters, "moved_until": act.started_at}))
+        only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
         # The act means the letters that matched when it started, so ages are counted from then.
         one = Shards(shard.name, shard.config, shard.keys.shard)
         page = yield from letters_page(one, most, part.cursor or None, only, act.started_at)
