@@ -10,8 +10,7 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.pages.acts import ActsPage
-from django_fairque.admin.pages.audit import AuditPage
+from django_fairque.admin.pages.audit import ActsPage, AuditPage
 from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage

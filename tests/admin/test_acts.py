@@ -7,9 +7,10 @@ from html import unescape
 
 import pytest
 
+from django_fairque.audit import acting_as
 from django_fairque.models import AuditEntry
 from tests.admin.dead_letters import bury
-from tests.admin.page_reader import log_in, messages_of, page_url, post, read, words_of
+from tests.admin.page_reader import allow, log_in, messages_of, page_url, post, read, words_of
 from tests.admin.test_dead_letters import hidden
 from tests.fixture_types import Client, FairQueue
 
@@ -67,6 +68,22 @@ def test_the_buttons_of_an_act_need_the_permission_of_the_act(
         answer = client.post(url(), {"action": action, "act": act.id, "confirm": "yes"})
         assert answer.status_code == 403
     assert queue.acts.get(act.id) == act
+
+
+def test_a_pause_of_the_queue_is_undone_in_the_audit_with_its_permission(client: Client, queue: FairQueue) -> None:
+    with acting_as("ann"):
+        queue.pause(note="too fast")
+    entry = AuditEntry.objects.get()
+    staff = log_in(client, "view_queue", "change_user")
+    where = page_url("audit")
+    assert 'value="undo"' not in read(client, where)
+    assert client.post(where, {"action": "undo", "entry": str(entry.pk)}).status_code == 403
+    allow(staff, "change_queue")
+    assert 'value="undo"' in read(client, where)
+    assert "Undone: pause default" in messages_of(post(client, where, action="undo", entry=str(entry.pk)))
+    assert not queue.is_paused()
+    again = post(client, where, action="undo", entry=str(entry.pk))
+    assert "paused is False now, and no longer True" in messages_of(again)
 
 
 def test_a_note_that_is_too_long_is_refused_with_its_length(admin_client: Client, queue: FairQueue) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 from django.core.management import CommandError
 
+from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.models import AuditEntry
 
@@ -42,6 +43,26 @@ def test_an_act_is_started_continued_after_its_trial_and_undone(queue: FairQueue
     entries = AuditEntry.objects.order_by("pk").values_list("actor", "act", "kind", "subject")
     assert {("ann", "discard", "act", act.id), ("bob", "undo", "act", act.id)} <= set(entries)
     assert len(entries) == 3  # the start, the end of the trial and the undo
+
+
+def test_the_values_before_a_pause_a_weight_and_limits_are_set_back(queue: FairQueue, run: Run) -> None:
+    user = queue.user("u")
+    queue.push(Task.create("u", 3, None))
+    run("fairque_user", "weight", "u", "3")
+    run("fairque_user", "limit", "u", "--max-running", "4", "--rate", "9/m", "--burst", "2")
+    run("fairque_user", "pause", "u", "--note", "too many", "--until", "2090-01-01T00:00Z")
+    run("fairque_user", "resume", "u")
+    entries = list(AuditEntry.objects.order_by("-pk"))
+    for entry in entries:
+        assert run("fairque_act", "undo-entry", str(entry.pk)).startswith("undone: ")
+        if entry.act == "resume":
+            pause = user.stats().pause
+            assert pause is not None
+            assert (pause.note, pause.until) == ("too many", 3786912000)
+    stats = user.stats()
+    assert (stats.weight, stats.max_running, stats.rate, stats.paused) == (1, None, None, False)
+    with pytest.raises(CommandError, match=r"weight is 1\.0 now, and no longer 3\.0; nothing was changed"):
+        run("fairque_act", "undo-entry", str(entries[-1].pk))
 
 
 def test_an_act_that_is_not_known_is_named_in_the_error(queue: FairQueue, run: Run) -> None:

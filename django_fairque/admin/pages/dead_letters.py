@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrPromise
 
-    from django_fairque.engine.acts.acts import ActKind
+    from django_fairque.engine.model.records import ActKind
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidation
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.records import ActKind, TaskState
 from django_fairque.engine.scripting.acts import Act, record_act
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, slices
@@ -33,7 +33,6 @@ from django_fairque.engine.sharding.shards import AllShardsReader, Shards
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-ActKind = Literal["retry", "discard", "cancel"]
 ActState = Literal["trial", "running", "stopped", "done", "undoing", "undone"]
 ACT_KINDS: tuple[ActKind, ...] = get_args(ActKind)
 UNDONE_FROM: tuple[ActState, ...] = ("trial", "running", "stopped", "done")

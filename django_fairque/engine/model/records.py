@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from django_fairque.engine.model import errors
 
@@ -108,6 +108,10 @@ def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a lim
         refused=refused,
         results=results,
     )
+
+
+ActKind = Literal["retry", "discard", "cancel"]
+"""The kinds of acts on many tasks."""
 
 
 @dataclass

@@ -31,7 +31,7 @@ from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
 from django_fairque.engine.model.plans import check_limit_value, check_share, check_weight, rate_fields
-from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
+from django_fairque.engine.model.records import ActKind, Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
@@ -152,8 +152,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
         ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for
         each task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
-        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
-        or the ids.
+        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted; the error has the results or ids.
         """
         return await self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
@@ -183,8 +182,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per
-        shard.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
@@ -1593,7 +1591,7 @@ class AsyncActs:
 
     async def start(
         self,
-        kind: sync_acts.ActKind,
+        kind: ActKind,
         *,
         pace: float | None = None,
         trial: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django_fairque.audit import read_entries, undo_settings
 from django_fairque.engine.acts.acts import ACT_KINDS, STOP_AFTER, TaskAct
 from django_fairque.engine.model.lanes import LANES
 from django_fairque.management.base import Parser, QueueCommand, positive, when
@@ -41,6 +42,8 @@ class Command(QueueCommand):
             ("undo", "restore the tasks that nothing has changed since"),
         ):
             add_action(name, text, act="the act's id")
+        text = "set a pause, weight or limit of the last 24 hours back to the values before"
+        add_action("undo-entry", text, entry="the id of the audit's entry (fairque_audit --json)")
 
     def _start(self) -> Iterator[str]:
         names = ("kind", "pace", "trial", "note", "lane", "stop_after", "state")
@@ -64,6 +67,14 @@ class Command(QueueCommand):
 
     def _undo(self) -> Iterator[str]:
         yield from _describe(self.queue.acts.undo(self.options["act"]))
+
+    def _undo_entry(self) -> Iterator[str]:
+        number = self.options["entry"]
+        entry = read_entries().filter(pk=int(number)).first() if number.isdecimal() and len(number) < 19 else None
+        if entry is None:
+            raise ValueError(f"the audit has no entry {number}; fairque_audit --json prints the ids")
+        undo_settings(self.queue, entry)
+        yield f"undone: {entry.act} {entry.kind} {entry.subject}".rstrip()
 
 
 def _describe(act: TaskAct) -> Iterator[str]:

@@ -8,7 +8,7 @@
 -- ARGV    options, id, turn, cursor, n (1..1000)
 -- REPLY   how many tasks were restored; `-` if another worker has taken this step: nothing is changed
 -- COST    14 commands a task
--- include heads numbers calls keys options counters clock replies slot statistics writes lists history records ring users queues saving task_record moves acts
+-- include heads numbers calls keys options counters clock replies slot statistics writes lists history records ring users saving task_record moves acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local act = acts.read(FIRST_ARG)
