@@ -17,12 +17,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_fairque.engine.model.errors import TaskValidationError, short
+from django_fairque.engine.model.pauses import parse_moment, pause_values
 from django_fairque.engine.scripting.acts import Act, Recorder, Values, merge_acts, recording
 from django_fairque.safely import get_logger
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
+    from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.models import AuditEntry
 
 KEPT_DAYS = 90
@@ -127,6 +129,54 @@ def read_entries() -> QuerySet[AuditEntry]:
 
     entries: QuerySet[AuditEntry] = AuditEntry.objects.filter(at__gte=_oldest_moment()).order_by("-pk")
     return entries
+
+
+UNDOABLE_ACTS = frozenset(("pause", "resume", "weight", "limits"))
+"""The acts on a user, an organization or the queue whose values `undo_settings` can set back."""
+UNDO_SECONDS = 86_400
+"""Seconds after an entry within which its values can be set back."""
+
+
+def can_undo(entry: AuditEntry) -> bool:
+    """Return whether `undo_settings` applies to the entry."""
+    is_recent = timezone.now() - entry.at < timedelta(seconds=UNDO_SECONDS)
+    return (
+        UNDOABLE_ACTS.issuperset(entry.act.split(", "))
+        and entry.kind in ("user", "organization", "queue")
+        and is_recent
+    )
+
+
+def undo_settings(queue: FairQueue, entry: AuditEntry) -> None:
+    """Set a pause, weight or limit back to the values before the entry, if they are still those after it.
+
+    Raises `ValueError` if one of them was changed since, or if the entry can't be undone.
+    """
+    if not can_undo(entry) or entry.queue != queue.name:
+        names = ", ".join(sorted(UNDOABLE_ACTS))
+        raise ValueError(
+            f"this can't be undone: only {names} of the last 24 hours, of a user, an organization or the queue"
+        )
+    of = {"user": queue.user, "organization": queue.organization}.get(entry.kind)
+    target: Any = of(entry.subject) if of else queue
+    stats = target.stats() if of else queue.get_stats()
+    before = {name: entry.before.get(name) for name in {**entry.before, **entry.after} if name != "error"}
+    found = {**vars(stats), **pause_values(stats.pause)}
+    for name in before:
+        if found.get(name) != entry.after.get(name):
+            raise ValueError(
+                f"{name} is {found.get(name)} now, and no longer {entry.after.get(name)}; nothing was changed"
+            )
+    whole = {**found, **before}
+    if before.keys() & {"paused", "note", "until"}:
+        if whole["paused"]:
+            target.pause(note=whole["note"] or "", until=parse_moment(whole["until"]))
+        else:
+            target.resume()
+    if before.keys() & {"rate", "burst"}:
+        target.set_rate(whole["rate"], burst=whole["burst"] or 1)
+    for name in before.keys() & {"weight", "max_running", "sla", "max_backlog", "max_backlog_bytes"}:
+        getattr(target, f"set_{name}")(before[name])
 
 
 def _old_entries() -> QuerySet[AuditEntry]:

@@ -10,13 +10,13 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_870,
-    "admin": 4_100,
-    "management": 2_680,
-    "monitoring, web, integrations": 3_080,
+    "core": 25_290,
+    "admin": 4_240,
+    "management": 2_770,
+    "monitoring, web, integrations": 3_100,
     "backends, testing, checks, embedded": 3_280,
-    "package root": 970,
-    "Lua": 6_150,
+    "package root": 1_030,
+    "Lua": 6_310,
 }
 TESTS_BUDGET = 63_900
 ADVICE = (

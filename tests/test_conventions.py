@@ -31,7 +31,7 @@ FOLDER_LIMITS = {
     "django_fairque/embedded": 7,
     "django_fairque/engine": 0,
     "django_fairque/engine/model": 18,
-    "django_fairque/management/commands": 23,
+    "django_fairque/management/commands": 24,
     "django_fairque/tasks": 16,
     "django_fairque/worker": 2,
 }

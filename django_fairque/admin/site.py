@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from django_fairque.admin.pages.audit import AuditPage
+from django_fairque.admin.pages.audit import ActsPage, AuditPage
 from django_fairque.admin.pages.base import APP, AdminPage
 from django_fairque.admin.pages.dead_letters import DeadLetterPage, DeadLettersPage
 from django_fairque.admin.pages.dependencies import DependenciesPage
@@ -40,7 +40,7 @@ MENU: tuple[tuple[StrOrPromise, tuple[type[AdminPage], ...]], ...] = (
     (_("Now"), (OverviewPage, LivePage, IncidentsPage, QueuesPage)),
     (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage)),
     (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage)),
-    (_("System"), (WorkersPage, ModelEventsPage, AuditPage)),
+    (_("System"), (WorkersPage, ModelEventsPage, ActsPage, AuditPage)),
 )
 """The groups of the menu, with their pages."""
 PAGES: tuple[type[AdminPage], ...] = (

@@ -32,6 +32,7 @@ CLASSES = {
     "XCom": "engine/dependencies/dependencies.py",
     "TaskLogs": "engine/inspection/task_logs.py",
     "Incidents": "engine/statistics/incidents.py",
+    "Acts": "engine/acts/acts.py",
 }
 """Each synchronous class with the module in which it is."""
 HEAD = '''"""`AsyncFairQueue` and its parts, generated from the synchronous classes by python -m tests.tools.async_classes."""

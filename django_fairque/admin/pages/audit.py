@@ -1,23 +1,33 @@
-"""The audit page: what operators, commands and programs did to a queue."""
+"""The audit: what operators, commands and programs did to a queue; and acts on many tasks, which workers carry out."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.pages.base import AdminPage
-from django_fairque.audit import KEPT_DAYS, list_values, read_entries
+from django_fairque.admin.pages.base import Action, AdminPage
+from django_fairque.audit import KEPT_DAYS, can_undo, list_values, read_entries, undo_settings
+from django_fairque.engine.acts.acts import UNDONE_FROM
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
-    from django.db.models import QuerySet
+    from collections.abc import Callable
 
+    from django.db.models import QuerySet
+    from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.acts.acts import TaskAct
+    from django_fairque.engine.model.records import ActKind
     from django_fairque.models import AuditEntry
 
+UNDO_PERMISSIONS = {"user": "change_user", "organization": "change_user", "queue": "change_queue"}
+"""The permission to set values back, by the kind of the object."""
 AUDIT_ENTRIES_PER_PAGE = 50
 AUDIT_ENTRIES_SEARCHED = 10_000
 """The newest entries, among which a text is searched: the database has no index for it."""
@@ -27,7 +37,7 @@ class AuditPage(AdminPage):
     """The acts on a queue, the newest first. The page reads only the database, so it works while the server is down."""
 
     name = "audit"
-    title = _("Audit")
+    title = gettext_lazy("Audit")
     permission = "view_queue"
 
     def template_context(self) -> dict[str, Any]:
@@ -56,12 +66,25 @@ class AuditPage(AdminPage):
                 {
                     **audit_row(entry),
                     "url": self.url(self.name, operator=entry.actor),
+                    "can_undo": can_undo(entry) and self.may(UNDO_PERMISSIONS[entry.kind]),
                     "object_url": entry.subject and self.url(self.name, kind=entry.kind, object=entry.subject),
                 }
                 for entry in shown
             ],
             **self.build_page_links(str(shown[-1].pk) if len(found) > len(shown) else None, "after", **filters),
         }
+
+    @Action("view_queue")
+    def undo(self) -> str:
+        """Set the values of an entry back. This needs the permission of the act that the entry is about."""
+        number = self.request.POST.get("entry", "")
+        entry = self._entries().filter(pk=int(number)).first() if re.fullmatch("[0-9]{1,18}", number) else None
+        if entry is None:
+            raise ValueError(_("There is no such entry. Nothing was changed."))
+        if not self.may(UNDO_PERMISSIONS.get(entry.kind, "delete_queue")):
+            raise PermissionDenied
+        undo_settings(self.queue, entry)
+        return _("Undone: %(act)s %(object)s") % {"act": word(entry.act), "object": entry.subject or self.queue_name}
 
     def _clean_parameter(self, name: str) -> str:
         """PostgreSQL refuses texts with a zero byte."""
@@ -81,3 +104,71 @@ def audit_row(entry: AuditEntry) -> dict[str, Any]:
         "before": [(word(name), word(redacted_text(value))) for name, value in list_values(entry.before)],
         "after": [(word(name), word(redacted_text(value))) for name, value in list_values(entry.after)],
     }
+
+
+PERMISSIONS: dict[ActKind, str] = {
+    "retry": "change_deadletter",
+    "discard": "delete_deadletter",
+    "cancel": "change_task",
+}
+"""The permission to start an act of each kind, and to stop or undo it."""
+COUNTS: dict[str, StrOrPromise] = {
+    "done": gettext_lazy("changed"),
+    "succeeded": gettext_lazy("succeeded"),
+    "failed_again": gettext_lazy("failed again"),
+    "same_error": gettext_lazy("of them with the same error"),
+    "pending": gettext_lazy("not ended yet"),
+    "skipped": gettext_lazy("skipped"),
+    "restored": gettext_lazy("restored"),
+    "kept": gettext_lazy("left as they are, because they have changed since"),
+}
+"""The counts of an act that are shown if they are not 0."""
+
+
+class ActsPage(AdminPage):
+    """The acts of the last 24 hours, the latest first. Each button needs the permission of the act itself."""
+
+    name = "acts"
+    title = gettext_lazy("Acts")
+    permission = "view_deadletter"
+
+    def template_context(self) -> dict[str, Any]:
+        return {
+            "rows": [
+                {
+                    "act": act,
+                    "note": redacted_text(act.note),
+                    "counts": [(label, getattr(act, name)) for name, label in COUNTS.items() if getattr(act, name)],
+                    "can_go_on": act.state in ("trial", "stopped"),
+                    "can_stop": act.state in ("trial", "running"),
+                    "can_undo": act.state in UNDONE_FROM,
+                    "may_change": self.may(PERMISSIONS[act.kind]),
+                }
+                for act in self.queue.acts.list()
+            ]
+        }
+
+    def _change(self, change: Callable[[str], TaskAct], done: str, question: str = "") -> str:
+        """Change the posted act, if the operator may start such an act. Return the sentence to show."""
+        act = self.queue.acts.get(self.request.POST.get("act", ""))
+        if not self.may(PERMISSIONS[act.kind]):
+            raise PermissionDenied
+        if question:
+            self.ask_first(question, _("Yes, undo it"))
+        change(act.id)
+        return done % {"act": act.id}
+
+    @Action("view_deadletter")
+    def go_on(self) -> str:
+        return self._change(self.queue.acts.go_on, _("Act %(act)s goes on"))
+
+    @Action("view_deadletter")
+    def stop(self) -> str:
+        return self._change(self.queue.acts.stop, _("Act %(act)s is stopped"))
+
+    @Action("view_deadletter")
+    def undo(self) -> str:
+        question = _(
+            "Tasks that nothing has changed since are restored. Tasks that depended on them and were canceled stay canceled."
+        )
+        return self._change(self.queue.acts.undo, _("Act %(act)s is being undone"), question)

@@ -96,6 +96,8 @@ class Question(Exception):  # noqa: N818 - it is no error
     """Whether the button is red: work is lost."""
     chooses_lane: bool = False
     """Whether the question has a field for the lane of the tasks."""
+    offers_act: bool = False
+    """Whether workers can carry the action out as an act, with a pace, a trial and a note."""
 
 
 @dataclass(eq=False)

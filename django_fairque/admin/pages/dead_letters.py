@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django_stubs_ext import StrPromise
 
+    from django_fairque.engine.model.records import ActKind
+
 T = TypeVar("T")
 
 FILTERS = {
@@ -71,6 +73,8 @@ class DeadLettersPage(AdminPage):
     title = gettext_lazy("Dead letters")
     permission = "view_deadletter"
     refreshes = False  # a refresh would clear the selection
+    act_id = ""
+    """The act that the request has started."""
 
     @cached_property
     def written(self) -> dict[str, str]:
@@ -105,11 +109,16 @@ class DeadLettersPage(AdminPage):
 
     @property
     def subject(self) -> str:
+        if "as_act" in self.request.POST:
+            return ""  # the audit names the act
         is_all = self.request.POST["action"].endswith("_all")
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
     def get_return_url(self) -> str:
-        """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
+        """Return the URL of the acts after the start of one, and that of the groups if the action was started there: their forms
+        post to the address of one group."""
+        if self.act_id:
+            return self.url("acts")
         if self.request.POST.get("from") != "groups":
             return super().get_return_url()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}
@@ -202,12 +211,16 @@ class DeadLettersPage(AdminPage):
     @Action("change_deadletter")
     def requeue_all(self) -> str:
         self._confirm_all(REQUEUE_HOW_MANY, _("They run again with a fresh retry budget."), _("Yes, requeue them"))
+        if "as_act" in self.request.POST:
+            return self._start_act("retry")
         requeue = partial(self.queue.dlq.requeue_all, lane=self.lane)
         return self.with_lane(self._act_on_all(requeue, REQUEUED_OF))
 
     @Action("delete_deadletter")
     def discard_all(self) -> str:
         self._confirm_all(DISCARD_HOW_MANY, str(DISCARD_MEANING), _("Yes, discard them"))
+        if "as_act" in self.request.POST:
+            return self._start_act("discard")
         return self._act_on_all(self.queue.dlq.discard_all, DISCARDED_OF)
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
@@ -230,7 +243,22 @@ class DeadLettersPage(AdminPage):
         title = how_many % {"n": found.count, "count": number(found.count)}
         fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
         is_discard = how_many is DISCARD_HOW_MANY
-        raise Question(text, yes, title, fields, is_dangerous=is_discard, chooses_lane=not is_discard)
+        raise Question(text, yes, title, fields, is_dangerous=is_discard, chooses_lane=not is_discard, offers_act=True)
+
+    def _start_act(self, kind: ActKind) -> str:
+        """Start an act on the dead letters that the operator has confirmed."""
+        filters = cast("Filters", {**self.filters, "moved_until": self.posted_number("until")})
+        act = self.queue.acts.start(
+            kind,
+            pace=self.posted_number("pace") if self.request.POST.get("pace") else None,
+            trial="trial" in self.request.POST,
+            note=self.request.POST.get("note", ""),
+            lane=self.lane,
+            actor=self.request.user.get_username(),
+            **filters,
+        )
+        self.act_id = act.id
+        return _("Act %(act)s is started; workers carry it out") % {"act": act.id}
 
     def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
         """Act on up to `LETTERS_PER_REQUEST` dead letters, then ask whether to go on. Leave out dead letters that are younger

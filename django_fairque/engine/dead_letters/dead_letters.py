@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters import letters as records
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, make_group
-from django_fairque.engine.inspection.pages import ResultPage, cursor_error, parse_cursor, read_page
+from django_fairque.engine.inspection.pages import ResultPage, parse_cursor, rank_after, read_page, score_cursor
 from django_fairque.engine.inspection.task_lookup import attempt, read_tasks, server_time
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, is_integer, seconds
@@ -558,7 +558,7 @@ def letters_page(
 
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
         moment = yield from _moment(only, now)
-        place = yield from _cursor_rank(commands, at)
+        place = yield from rank_after(commands.keys.state("failed"), at)
         found: list[Letter] = []
         left, count = DEAD_LETTERS_READ_PER_PAGE, DEAD_LETTERS_PER_CALL
         while left > 0:
@@ -567,7 +567,7 @@ def letters_page(
             scores = {name.decode(): score for name, score in parse_scores(reply)}
             known = {letter.task_id: letter for letter in (yield from letters(commands, list(scores)))}
             for task_id, score in scores.items():
-                at = f"{in_us(score)}:{task_id}"
+                at = score_cursor(score, task_id)
                 letter = known.get(task_id)
                 if letter is not None and only.matches(letter, moment):
                     found.append(letter)
@@ -580,22 +580,6 @@ def letters_page(
         return ResultPage(found, at)
 
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))
-
-
-def _cursor_rank(commands: Commands, cursor: str | None) -> Operation[int]:
-    """Return the rank of the first letter of the next page.
-
-    The cursor names the last letter that was read. If that letter was removed, the page begins with all letters of the same
-    moment: showing some letters twice is better than missing some.
-    """
-    if cursor is None:
-        return 0
-    score, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
-    if not (separator and task_id and score.isascii() and score.isdecimal() and len(score) < 20):
-        raise cursor_error(cursor)
-    key = commands.keys.state("failed")
-    rank, before = yield Read([("ZRANK", key, task_id), ("ZCOUNT", key, "-inf", f"({score}")])
-    return int(before) if rank is None else int(rank) + 1
 
 
 def count_matching(shards: Shards, only: Filter, now: float | None) -> Operation[DLQMatching]:

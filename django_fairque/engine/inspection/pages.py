@@ -183,7 +183,7 @@ def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str 
     key = commands.keys("users")
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
     if at == 0:
-        first = (yield from _find_rank(key, prefix, idle, total)) + index
+        first = (yield from find_rank(key, prefix, idle, total)) + index
         (names,) = yield Read([("ZRANGE", key, first, first + limit - 1)])
         items = [name.decode() for name in names if name.startswith(prefix)]
         if len(items) == limit:
@@ -201,7 +201,7 @@ def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str 
     return ResultPage(items, f"1:{following}" if following < idle else None)
 
 
-def _find_rank(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
+def find_rank(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
     """Return the rank of the first name from ``low`` on that does not sort before ``prefix``; ``high`` if there is none."""
     while low < high:
         step = -(-(high - low) // RANKS_PER_READ)
@@ -314,6 +314,34 @@ def parse_cursor(cursor: str | None, states: int) -> tuple[int, int]:
     if not (is_whole and int(at) < states):
         raise cursor_error(cursor)
     return int(at), int(index)
+
+
+def score_cursor(score: float, name: str) -> str:
+    """Return the cursor of `rank_after` for a member of a sorted set."""
+    return f"{score:.0f}:{name}"
+
+
+def rank_after(key: str, cursor: str | None) -> Operation[int]:
+    """Return the rank of the first member of a sorted set after the cursor, whether or not its member is still there.
+
+    A member that has another score by now counts as removed. Names with the same score are in the order of their bytes.
+    """
+    if cursor is None:
+        return 0
+    score, separator, name = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")
+    if not (separator and name and score.isascii() and score.isdecimal() and len(score) < 20):
+        raise cursor_error(cursor)
+    rank, present, low, high = yield Read(
+        [
+            ("ZRANK", key, name),
+            ("ZSCORE", key, name),
+            ("ZCOUNT", key, "-inf", f"({score}"),
+            ("ZCOUNT", key, "-inf", score),
+        ]
+    )
+    if present is not None and f"{float(present):.0f}" == score:
+        return int(rank) + 1
+    return (yield from find_rank(key, name.encode(), int(low), int(high)))
 
 
 def cursor_error(cursor: object) -> TaskValidationError:

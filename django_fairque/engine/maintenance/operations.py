@@ -29,7 +29,8 @@ class Sweep:
     has ended.
 
     ``alerts`` is the number of alerts that wait to be fetched, ``messages`` the number of messages that wait to be carried
-    to other shards. ``incidents`` is not 0 while incidents are open or workers are lost. ``look_at`` is the moment of the
+    to other shards. ``incidents`` is not 0 while incidents are open or workers are lost. ``acts`` is the number
+    of acts on many tasks that workers carry out. ``look_at`` is the moment of the
     next due maintenance, ``schedule_at`` that of the next schedule; None if there is none. ``now`` is the server's time.
     """
 
@@ -49,6 +50,7 @@ class Sweep:
     schedule_at: float | None = None
     messages: int = 0
     incidents: int = 0
+    acts: int = 0
 
 
 def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:

@@ -146,6 +146,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
     crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags periods incidents incident runs
+    acts act act_progress act_tasks
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
@@ -155,7 +156,8 @@ _REGISTRIES = split_names("""
 _TYPES = {
     **dict.fromkeys(
         split_names("""
-            stats task group worker xcom xcom_bytes events logs limit periods incidents:open incident
+            stats task group worker xcom xcom_bytes events logs limit periods incidents:open incident act
+            act_progress
         """),
         "hash",
     ),
@@ -163,10 +165,10 @@ _TYPES = {
         ("schedules", "schedules:last", "schedules:runs", "schedules:versions", "schedules:retired"), "hash"
     ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
-    **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost", "runs"), "zset"),
+    **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost", "runs", "acts"), "zset"),
     **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
-    **dict.fromkeys(("history", "alerts", "deployments"), "list"),
+    **dict.fromkeys(("history", "alerts", "deployments", "act_tasks"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered", "user"), "string"),
 }
 

@@ -73,6 +73,11 @@ def format_moment(moment: float | None) -> str | None:
     return None if moment is None else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
 
 
+def parse_moment(text: str | None) -> datetime | None:
+    """Return the moment that `format_moment` wrote."""
+    return None if text is None else datetime.strptime(text, "%Y-%m-%d %H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
 def has_pause_end(record: Mapping[bytes, bytes]) -> bool:
     """Return whether the record has a pause that ends by itself."""
     return number(record.get(b"paused")) > 1

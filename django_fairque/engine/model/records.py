@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from django_fairque.engine.model import errors
 
@@ -110,6 +110,10 @@ def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a lim
     )
 
 
+ActKind = Literal["retry", "discard", "cancel"]
+"""The kinds of acts on many tasks."""
+
+
 @dataclass
 class EventCount:
     """Counts of a model event: how often it fired (``fired``), and how often its task was already there (``coalesced``).
@@ -137,7 +141,7 @@ class Attempt:
     """One line of a task's history: an attempt that did not finish the task, or an event that brought the task back.
 
     ``at`` is its Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned, discarded,
-    canceled, requeued. ``worker`` had the task; ``error`` and ``traceback`` are texts, empty if there is none.
+    canceled, requeued, restored. ``worker`` had the task; ``error`` and ``traceback`` are texts, empty if there is none.
     ``ready_at`` is the Unix time since which the attempt could start, and ``started_at`` the time at which it started;
     None if this line is not about an attempt that ran, or an earlier version wrote it.
     """

@@ -7,8 +7,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django_fairque.engine.acts import acts as sync_acts
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
-from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter
+from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Filters
 from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies import dependencies as sync_dependencies
 from django_fairque.engine.inspection import pages as listing
@@ -30,7 +31,7 @@ from django_fairque.engine.model.limits import ClosingEnd, encode_end
 from django_fairque.engine.model.outcome import Outcome, Settled
 from django_fairque.engine.model.pauses import RESUMED, PauseEnd, pause_fields
 from django_fairque.engine.model.plans import check_limit_value, check_share, check_weight, rate_fields
-from django_fairque.engine.model.records import Attempt, EventCount, PushResult, TaskState
+from django_fairque.engine.model.records import ActKind, Attempt, EventCount, PushResult, TaskState
 from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
@@ -55,7 +56,8 @@ from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from django_fairque.engine.dead_letters.letters import Filters, Letter
+    from django_fairque.engine.acts.acts import TaskAct
+    from django_fairque.engine.dead_letters.letters import Letter
     from django_fairque.engine.dependencies.dependencies import Blockers, DependencyGraph, DependencyView, RunProgress
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
@@ -111,6 +113,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         self.schedules = AsyncSchedules(self._shards, self._run, self._read_all_shards)
         self.logs = AsyncTaskLogs(self._shards, self._run, self._read_all_shards)
         self.incidents = AsyncIncidents(self._shards, self._run)
+        self.acts = AsyncActs(self._shards, self._run, self._read_all_shards, self._write_all_shards)
 
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -149,8 +152,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
         ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for
         each task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
-        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
-        or the ids.
+        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted; the error has the results or ids.
         """
         return await self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
@@ -180,8 +182,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per
-        shard.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
@@ -1570,3 +1571,82 @@ class AsyncIncidents:
     async def acknowledge(self, worker: str, *, now: float | None = None) -> bool:
         """Remove the lost ``worker`` (the id of a `LostWorker`) from the list. Returns whether it was there."""
         return await self._run(sync_incidents.acknowledge(self._shards, check_text(worker, "worker"), now))
+
+
+class AsyncActs:
+    # Generated from `Acts` by python -m tests.tools.async_classes.
+    """The acts on many tasks of one queue, returned by ``queue.acts``. Workers carry them out. Most methods take ``now``, as
+    those of the queue do. The first shard keeps the acts: methods raise `RedisConnectionError` if it can't be reached.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        run: AsyncDriver,
+        read_all_shards: AsyncAllShardsReader,
+        write_all_shards: AsyncAllShardsReader,
+    ) -> None:
+        self._shards, self._run = shards, run
+        self._read_all_shards, self._write_all_shards = read_all_shards, write_all_shards
+
+    async def start(
+        self,
+        kind: ActKind,
+        *,
+        pace: float | None = None,
+        trial: bool = False,
+        note: str = "",
+        lane: Lane = "normal",
+        stop_after: int = sync_acts.STOP_AFTER,
+        state: TaskState | str | None = None,
+        actor: str = "",
+        now: float | None = None,
+        **filters: Unpack[Filters],
+    ) -> TaskAct:
+        """Start an act on all tasks that match now, and return it. Workers begin within a second or two.
+
+        ``kind`` is ``"retry"`` or ``"discard"`` for dead letters, ``"cancel"`` for tasks that are queued or scheduled.
+        ``filters`` are those of `AsyncDeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
+        them, and ``state`` ("queued" or "scheduled"; both by default).
+
+        ``pace`` is the number of tasks a second, from 0.01 to 1000; None (the default) for as many as possible. With ``trial``
+        (False by default) one task is changed, then the act waits for `go_on`. ``note`` says why, in at most 200 characters, and
+        ``actor`` who acts. ``lane`` is the lane of retried tasks. A retry stops by itself when ``stop_after`` tasks (10 by
+        default) have failed again with the same error and none has succeeded.
+
+        Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
+        """
+        act = sync_acts.check_act(self._shards.name, kind, pace, trial, note, lane, stop_after, state, actor, filters)
+        return await self._run(sync_acts.start(self._shards, act, now))
+
+    async def get(self, act_id: str) -> TaskAct:
+        """Return the act ``act_id``. Raises `TaskNotFoundError` if it is not known: acts are kept for 24 hours after their
+        end.
+        """
+        return await self._read_all_shards(lambda shards: sync_acts.get(shards, act_id))
+
+    async def list(self) -> Sequence[TaskAct]:
+        """Return the acts that are kept, the latest first: at most 100."""
+        return await self._read_all_shards(sync_acts.list_acts)
+
+    async def go_on(self, act_id: str, *, now: float | None = None) -> TaskAct:
+        """Continue the act ``act_id`` after its trial, or after it stopped. Returns it. Raises what `stop` raises."""
+        return await self._run(sync_acts.change(self._shards, act_id, "go on", ("trial", "stopped"), "running", now))
+
+    async def stop(self, act_id: str, *, now: float | None = None) -> TaskAct:
+        """Stop the act ``act_id`` after the step that a worker may be taking. Returns it. Raises `TaskNotFoundError` if it is not
+        known, and `TaskValidationError` if its state does not allow that."""
+        return await self._run(sync_acts.change(self._shards, act_id, "stop", ("trial", "running"), "stopped", now))
+
+    async def undo(self, act_id: str, *, now: float | None = None) -> TaskAct:
+        """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
+        `stop` raises.
+
+        Requeued dead letters that have not started and discarded ones become the same dead letters again. Canceled tasks get
+        their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        """
+        return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
+
+    async def advance(self, *, now: float | None = None) -> Sequence[str]:
+        """Take the next step of each act: workers call this. Returns the ids of the tasks that were canceled."""
+        return await self._write_all_shards(lambda shards: sync_acts.advance(shards, now))

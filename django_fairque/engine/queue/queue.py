@@ -7,6 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django_fairque.engine.acts.acts import Acts
 from django_fairque.engine.dead_letters.dead_letters import DeadLetterQueue
 from django_fairque.engine.dependencies import dependencies, messages
 from django_fairque.engine.dependencies.dependencies import XCom
@@ -93,6 +94,7 @@ class FairQueue(executor.QueueOfShards):
         self.schedules = Schedules(self._shards, self._run, self._read_all_shards)
         self.logs = TaskLogs(self._shards, self._run, self._read_all_shards)
         self.incidents = Incidents(self._shards, self._run)
+        self.acts = Acts(self._shards, self._run, self._read_all_shards, self._write_all_shards)
 
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
@@ -131,8 +133,7 @@ class FairQueue(executor.QueueOfShards):
 
         ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for
         each task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
-        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
-        or the ids.
+        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted; the error has the results or ids.
         """
         return self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
@@ -162,8 +163,7 @@ class FairQueue(executor.QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per
-        shard.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With

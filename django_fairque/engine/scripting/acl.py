@@ -44,7 +44,8 @@ PRODUCER_KEYS = split_names("""
     limit:* limit_users:* limit_tags:* limit_queue:* limited:* limits parked parked:* guaranteed
     queue:user:* state:* task:* payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:*
     alerts schedules schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
-    signing_keys incidents incidents:open incident:* runs
+    signing_keys incidents incidents:open incident:* runs acts act:* act_progress:*
+    act_tasks:*
 """)
 """A shard's keys that pushing, reading and canceling may write: all except leases and workers."""
 WORKER_RECORD_KEYS = ("workers", "workers:lost", "worker:*", "deployments")

@@ -49,6 +49,7 @@ def _values(values: Values) -> str:
 
 def _fields(entry: AuditEntry) -> dict[str, Any]:
     return {
+        "id": entry.pk,
         "at": entry.at.timestamp(),
         "actor": entry.actor,
         "source": entry.source,

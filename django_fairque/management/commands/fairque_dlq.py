@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Command(QueueCommand):
             moving.add_argument("--limit", type=positive, metavar="N", help="with --all: at most N, the oldest first")
             moving.add_argument("--yes", action="store_true", help="with --all: don't ask")
         for filtered in (listing, groups, requeue, discard):
-            _add_filters(filtered)
+            add_filters(filtered)
         cleanup = add_action("cleanup", "forget entries of some age")
         cleanup.add_argument("--older-than", type=age, required=True, metavar="AGE", help="such as 12h or 7d")
 
@@ -152,10 +152,16 @@ class Command(QueueCommand):
         return True
 
     def _filters(self) -> dict[str, Any]:
-        return {name: self.options[name] for name in Filters.__annotations__ if self.options.get(name) is not None}
+        return read_filters(self.options)
 
 
-def _add_filters(parser: ArgumentParser) -> None:
+def read_filters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters that the options of `add_filters` choose."""
+    return {name: options[name] for name in Filters.__annotations__ if options.get(name) is not None}
+
+
+def add_filters(parser: ArgumentParser) -> None:
+    """Add an option for each filter of dead letters."""
     add = parser.add_argument
     add("--type", dest="failure_type", choices=[kind.value for kind in FailureType], help="only of this type")
     add("--user", dest="user_id", help="only of this user")

@@ -24,7 +24,7 @@ from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import MAX_ALERTS, Alert
 from django_fairque.worker.common.log import logger
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
-from django_fairque.worker.reporting.signal_thread import endings_of_outcomes
+from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.lease import LeaseKey
@@ -337,6 +337,15 @@ class LeaseRenewal(threading.Thread):
         except FairQueueError as error:
             logger.debug("queue %s: incidents could not be recorded: %s", queue.name, error)
 
+    def _advance_acts(self, queue: FairQueue) -> None:
+        """Take the next step of each act on many tasks."""
+        try:
+            canceled = queue.parent_queue.with_retry_timeout(0.0).acts.advance()
+        except FairQueueError as error:  # the next sweep of a worker takes the step
+            logger.warning("queue %s: acts on many tasks could not go on: %s", queue.name, error)
+        else:
+            self._on_announcements([TaskEnding(queue.name, task_id, "canceled", "") for task_id in canceled])
+
     def _sweep(self, name: str) -> None:
         queue, began = self._shard(name), monotonic()
         sweep = queue.sweep()
@@ -350,6 +359,8 @@ class LeaseRenewal(threading.Thread):
         if self._can_announce():
             is_first = name in self._first_shards
             self._record_incidents(queue, has_incidents=bool(sweep.incidents), is_first_shard=is_first)
+        if sweep.acts:
+            self._advance_acts(queue)
         has_more, next_due = sweep.more or alerts > ALERTS_PER_FETCH, sweep.schedule_at
         if next_due is not None and next_due <= sweep.now:
             fired = queue.schedules.fire_due(SCHEDULES_PER_SWEEP)

@@ -43,8 +43,8 @@ def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
 
 @dataclass(frozen=True)
 class TaskEnding:
-    """The end of a task with ``status`` (dead or retried) because of ``error``. ``took`` is in seconds; None if no attempt has
-    failed."""
+    """The end of a task with ``status`` (dead, retried, or canceled by an act on many tasks) because of ``error``. ``took`` is in
+    seconds; None if no attempt has failed."""
 
     queue: str
     task_id: str
@@ -107,7 +107,7 @@ class SignalThread:
                 sender.put(changes)
             self._put([partial(report_incidents, changes, self._options.alert_email)])
         if endings := [announcement for announcement in announcements if isinstance(announcement, TaskEnding)]:
-            self._put(partial(self._report_ending, ending, is_logged=False) for ending in endings)
+            self._put(partial(self._report_ending, ending, is_logged=ending.status == "canceled") for ending in endings)
         if deaths := [alert for alert in alerts if alert.kind == "died" and _has_receivers("dead")]:
             endings = [TaskEnding(death.queue, death.task_id, "dead", death.reason) for death in deaths]
             self._put(partial(self._report_ending, ending, is_logged=True) for ending in endings)
@@ -120,7 +120,9 @@ class SignalThread:
             return
         if not is_logged:
             log_ending(task, ending.status, ending.error, ending.delay)
-        about = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+        about: dict[str, Any] = {"task": task, "queue": ending.queue, "took": ending.took or 0.0, "error": ending.error}
+        if ending.status == "canceled":
+            about["task_id"] = ending.task_id
         _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:

@@ -2,20 +2,24 @@
 -- Cancel tasks that have not ended, and with them what depends on them (unless its policy is to run anyhow).
 --
 -- KEYS    base reply
--- ARGV    options, reason, n (1..1000), then n ids
--- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before
+-- ARGV    options, reason, n (1..1000), then n ids, and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`): it cancels only tasks
+--         that are queued or scheduled
+-- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    9 commands a task
--- include keys options clock replies slot statistics ring users saving task_record moves dependents removal
+-- include keys options clock replies slot statistics writes ring users saving task_record moves dependents removal acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
+local act = acts.read(FIRST_ARG + 2 + size)
+if act and act.is_late then return '-' end
 for i = 1, size do
   local id = ARGV[FIRST_ARG + 1 + i]
   local task = task_record.read(id)
   if not task then
     codes[i] = 0
-  elseif seen[id] or task.state == 'finished' or task.state == 'failed' or task.state == 'canceled' then
+  elseif seen[id] or task.state == 'finished' or task.state == 'failed' or task.state == 'canceled'
+    or act and task.state ~= 'queued' and task.state ~= 'scheduled' then
     codes[i] = 2
   else
     seen[id] = true
@@ -28,7 +32,11 @@ for i = 1, size do
 end
 if #tasks > 0 then statistics.touch_minute() end
 slot.touch_all()
-for _, task in ipairs(tasks) do removal.cancel(task, reason) end
+for _, task in ipairs(tasks) do
+  removal.cancel(task, act and act.reason or reason)
+  if act then writes.zadd(K['state:canceled'], clock.now + math.max(acts.UNDO_TTL, options.result_ttl), task.id) end
+end
+if act then acts.save_changed(act, tasks, size) end
 saving.commit()
 dependents.resolve(options.sweep_limit)
 ring.wake_if(ring.has_grown)

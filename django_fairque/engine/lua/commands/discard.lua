@@ -2,13 +2,15 @@
 -- Give dead letters up: FAILED becomes CANCELED, and so does what depends on them (unless its policy is to run anyhow).
 --
 -- KEYS    base reply
--- ARGV    options, n (1..1000), then n × (id, how many times it had died)
--- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded
+-- ARGV    options, n (1..1000), then n × (id, how many times it had died), and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`)
+-- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    5 commands an entry
--- include keys options counters clock replies slot statistics writes history records ring users saving task_record moves dependents
+-- include keys options counters clock replies slot statistics writes history records ring users saving task_record moves dependents acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
+local act = acts.read(FIRST_ARG + 1 + size * 2)
+if act and act.is_late then return '-' end
 for i = 1, size do
   local id = ARGV[FIRST_ARG + 2 * i - 1]
   local task = not seen[id] and task_record.read(id)
@@ -22,13 +24,14 @@ for i = 1, size do
 end
 slot.touch_all()
 for _, task in ipairs(tasks) do
-  history.add(task.id, 'discarded', '', '', '')
-  moves.to_ended(task, 'canceled', options.result_ttl)
+  history.add(task.id, 'discarded', '', act and act.reason or '', '')
+  moves.to_ended(task, 'canceled', act and math.max(acts.UNDO_TTL, options.result_ttl) or options.result_ttl)
   writes.zrem(K['state:failed'], task.id)
   counters.count('lying:' .. (task.raw.failure or 'failed'), -1)
   records.add(task.owner, 'dead', -1)
   counters.count('discarded', 1)
 end
+if act then acts.save_changed(act, tasks, size) end
 saving.commit()
 dependents.resolve(options.sweep_limit)
 ring.wake_if(ring.has_grown)

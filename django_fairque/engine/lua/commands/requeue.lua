@@ -2,14 +2,18 @@
 -- Dead letters get another chance: FAILED becomes QUEUED, with a fresh retry budget, keeping its history.
 --
 -- KEYS    base reply
--- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload, class: 0 bulk, 7 urgent, 3 lane normal)
--- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued
+-- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload, class: 0 bulk, 7 urgent, 3 lane normal),
+--         and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`)
+-- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued.
+--         `-` if another worker has taken this step of the act: nothing is changed
 -- COST    8 commands an entry
--- include numbers keys options counters clock replies slot statistics writes history records ring users queues saving task_record moves
+-- include numbers keys options counters clock replies slot statistics writes history records ring users queues saving task_record moves acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
+local act = acts.read(FIRST_ARG + 1 + size * 5)
+if act and act.is_late then return '-' end
 for i = 1, size do
   local at = FIRST_ARG + 1 + (i - 1) * 5
   local task = not seen[ARGV[at]] and task_record.read(ARGV[at])
@@ -29,7 +33,7 @@ end
 slot.touch_all()
 for _, task in ipairs(tasks) do
   if task.payload then redis.call('SET', keys.payload(task.id), head_of(task) .. task.payload) end
-  history.add(task.id, 'requeued', '', '', '')
+  history.add(task.id, 'requeued', '', act and act.reason or '', '')
   counters.set('stamp', math.max(clock.now - clock.EPOCH, counters.shard.stamp + 1))
   task.ready = clock.EPOCH + counters.shard.stamp
   task.raw.warn = nil
@@ -52,6 +56,7 @@ for _, task in ipairs(tasks) do
   records.add(task.owner, 'dead', -1)
   counters.count('requeued', 1)
 end
+if act then acts.save_changed(act, tasks, size) end
 saving.commit()
 ring.wake_if(ring.has_grown)
 local reply = table.concat(codes)

@@ -6,7 +6,7 @@
 --         field and value of the hour's record, and of the half hour's record of waits
 -- REPLY   due, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
---         for other shards, 1 if incidents are open or workers were lost, 1 if this minute has no sample yet
+--         for other shards, 1 if incidents are open or workers were lost, how many acts on many tasks workers carry out, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
 -- include numbers calls keys options counters clock slot statistics writes ring users saving mirrors removal user_periods due_work lost_workers
 if ARGV[FIRST_ARG] then
@@ -67,6 +67,6 @@ end
 return {
   due_work.swept.due, due_work.swept.reaped, due_work.swept.expired, due_work.swept.overdue, due_work.swept.freed, due_work.swept.forgotten, due_work.swept.dropped,
   due_work.has_more and 1 or 0, numbers.exact(counters.shard.look), numbers.exact(clock.now), due_work.swept.at_risk, due_work.swept.promoted, redis.call('LLEN', K.alerts),
-  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or numbers.exact(clock.NEVER), redis.call('HLEN', K.outbox), counters.shard.incidents,
+  redis.call('ZRANGE', K['schedules:due'], 0, 0, 'WITHSCORES')[2] or numbers.exact(clock.NEVER), redis.call('HLEN', K.outbox), counters.shard.incidents, counters.shard.acts,
   counters.shard.sampled ~= math.floor(clock.now / 60e6) and 1 or 0,
 }

@@ -21,7 +21,7 @@ local STATS = {
   'pushed', 'started', 'finished', 'retried', 'spared', 'given', 'groups', 'behind', 'quarantine', 'resolve_turn',
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
   'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn',
-  'guaranteed', 'guarantee_clock', 'incidents', 'failed', 'run:sum', 'wait:sum', 'wait_urgent:sum', 'wait_bulk:sum',
+  'guaranteed', 'guarantee_clock', 'incidents', 'acts', 'failed', 'run:sum', 'wait:sum', 'wait_urgent:sum', 'wait_bulk:sum',
 }
 local KEPT = 100 -- shards
 local kept, size = {}, 0 -- by the key of the counters

@@ -1,0 +1,48 @@
+-- Acts on many tasks (engine/acts/acts.py): the progress of an act on this shard, in `act_progress:{id}`, and the tasks that it has
+-- changed and whose undo or outcome is open, in `act_tasks:{id}`.
+--
+-- Each step names the number of the step that its caller has read (`turn`). So of two workers that take the same step only the first changes
+-- anything, and a worker that was killed has taken a whole step or none.
+--
+-- include calls numbers slot
+
+local acts = {}
+
+acts.UNDO_TTL = 86400e6 -- us: so long a task that an act has ended is kept
+local KEPT = 30 * 86400000 -- ms: an act with a slow pace takes days
+
+-- Read the step that ARGV names from `at` on: act, turn, new cursor. Returns nil if the call belongs to no act.
+function acts.read(at)
+  local id = ARGV[at]
+  if not id then return nil end
+  local act = { reason = 'act ' .. id, progress = P .. 'act_progress:' .. id, tasks = P .. 'act_tasks:' .. id, turn = tonumber(ARGV[at + 1]), cursor = ARGV[at + 2] }
+  act.is_late = (tonumber(redis.call('HGET', act.progress, 'turn')) or 0) ~= act.turn
+  slot.touch(act.progress)
+  slot.touch(act.tasks)
+  return act
+end
+
+-- Save a step. `counts` are fields and amounts in turns.
+function acts.save(act, counts)
+  redis.call('HSET', act.progress, 'turn', numbers.exact(act.turn + 1), 'cursor', act.cursor)
+  for i = 1, #counts, 2 do redis.call('HINCRBY', act.progress, counts[i], counts[i + 1]) end
+  acts.keep(act, KEPT)
+end
+
+-- Save a step that has changed these tasks, of so many that it was to change.
+function acts.save_changed(act, tasks, size)
+  local ids = {}
+  for i, task in ipairs(tasks) do ids[i] = task.id end
+  acts.append(act, ids)
+  acts.save(act, { 'done', #ids, 'skipped', size - #ids })
+end
+
+function acts.append(act, ids)
+  for first = 1, #ids, calls.CHUNK do redis.call('RPUSH', act.tasks, unpack(ids, first, math.min(first + calls.CHUNK - 1, #ids))) end
+end
+
+-- Keep the data of an act on this shard for so long (ms).
+function acts.keep(act, ttl)
+  redis.call('PEXPIRE', act.progress, numbers.exact(ttl))
+  redis.call('PEXPIRE', act.tasks, numbers.exact(ttl))
+end

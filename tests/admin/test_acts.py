@@ -1,0 +1,95 @@
+"""The page of acts on many tasks, and their start from the page of dead letters."""
+
+from __future__ import annotations
+
+from functools import partial
+from html import unescape
+
+import pytest
+
+from django_fairque.audit import acting_as
+from django_fairque.models import AuditEntry
+from tests.admin.dead_letters import bury
+from tests.admin.page_reader import allow, log_in, messages_of, page_url, post, read, words_of
+from tests.admin.test_dead_letters import hidden
+from tests.fixture_types import Client, FairQueue
+
+pytestmark = pytest.mark.django_db
+
+url = partial(page_url, "acts")
+
+
+def advance(queue: FairQueue) -> None:
+    for _ in range(5):
+        queue.acts.advance()
+
+
+def test_the_dead_letters_that_match_are_discarded_by_an_act_and_restored(
+    admin_client: Client, queue: FairQueue
+) -> None:
+    letters = [bury(queue, f"no order {number}") for number in range(3)]
+    bury(queue, user_id="bolt")
+    where = page_url("dead_letters", user_id="acme")
+    question = unescape(post(admin_client, where, action="discard_all").content.decode())
+    form = {**hidden(question), "as_act": "yes", "pace": "100", "trial": "yes", "note": "<b>old</b>"}
+    page = post(admin_client, where, **form)
+    (act,) = queue.acts.list()
+    assert messages_of(page) == f"Act {act.id} is started; workers carry it out"
+    advance(queue)
+    text = read(admin_client, url())
+    assert "&lt;b&gt;old&lt;/b&gt;" in text
+    assert "1 changed" in words_of(text)
+    assert (act.actor, act.pace, act.state, queue.dlq.count()) == ("admin", 100, "trial", 3)
+    post(admin_client, url(), action="go_on", act=act.id)
+    queue.acts.stop(act.id)
+    assert "is stopped" in messages_of(post(admin_client, url(), action="stop", act=act.id))
+    assert "Yes, undo it" in post(admin_client, url(), action="undo", act=act.id).content.decode()
+    post(admin_client, url(), action="undo", act=act.id, confirm="yes")
+    advance(queue)
+    assert "1 restored" in words_of(read(admin_client, url()))
+    assert set(letters) <= {entry.entry_id for entry in queue.dlq.list().items}
+    entries = AuditEntry.objects.filter(kind="act", subject=act.id).order_by("pk")
+    assert [entry.act for entry in entries] == ["discard", "go on", "stop", "undo"]
+    assert entries[0].after["tasks"] == "user_id acme"
+
+
+@pytest.mark.parametrize(
+    ("kind", "permission"),
+    [("retry", "change_deadletter"), ("discard", "delete_deadletter"), ("cancel", "change_task")],
+)
+def test_the_buttons_of_an_act_need_the_permission_of_the_act(
+    client: Client, queue: FairQueue, kind: str, permission: str
+) -> None:
+    act = queue.acts.start(kind, trial=True, user_id="acme")  # type: ignore[arg-type]
+    others = {"change_deadletter", "delete_deadletter", "change_task"} - {permission}
+    log_in(client, "view_deadletter", *others)
+    assert 'name="action"' not in read(client, url())
+    for action in ("go_on", "stop", "undo"):
+        answer = client.post(url(), {"action": action, "act": act.id, "confirm": "yes"})
+        assert answer.status_code == 403
+    assert queue.acts.get(act.id) == act
+
+
+def test_a_pause_of_the_queue_is_undone_in_the_audit_with_its_permission(client: Client, queue: FairQueue) -> None:
+    with acting_as("ann"):
+        queue.pause(note="too fast")
+    entry = AuditEntry.objects.get()
+    staff = log_in(client, "view_queue", "change_user")
+    where = page_url("audit")
+    assert 'value="undo"' not in read(client, where)
+    assert client.post(where, {"action": "undo", "entry": str(entry.pk)}).status_code == 403
+    allow(staff, "change_queue")
+    assert 'value="undo"' in read(client, where)
+    assert "Undone: pause default" in messages_of(post(client, where, action="undo", entry=str(entry.pk)))
+    assert not queue.is_paused()
+    again = post(client, where, action="undo", entry=str(entry.pk))
+    assert "paused is False now, and no longer True" in messages_of(again)
+
+
+def test_a_note_that_is_too_long_is_refused_with_its_length(admin_client: Client, queue: FairQueue) -> None:
+    bury(queue)
+    where = page_url("dead_letters")
+    form = hidden(unescape(post(admin_client, where, action="requeue_all").content.decode()))
+    page = post(admin_client, where, **form, as_act="yes", note="n" * 201)
+    assert "note must have at most 200 characters; it has 201" in messages_of(page)
+    assert queue.acts.list() == []

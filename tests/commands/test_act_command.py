@@ -1,0 +1,72 @@
+"""``manage.py fairque_act`` starts an act on many tasks, and shows, stops and undoes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.core.management import CommandError
+
+from django_fairque.engine.model.task import Task
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.models import AuditEntry
+
+from .conftest import Bury, Run
+
+pytestmark = pytest.mark.django_db
+
+
+def advance(queue: FairQueue) -> None:
+    for _ in range(5):
+        queue.acts.advance()
+
+
+def test_an_act_is_started_continued_after_its_trial_and_undone(queue: FairQueue, run: Run, bury: Bury) -> None:
+    for _ in range(3):
+        bury(user="u")
+    bury(user="v")
+    arguments = ("--user", "u", "--trial", "--note", "fixed in 1.2", "--actor", "ann")
+    text = run("fairque_act", "start", "discard", *arguments)
+    assert "state    trial" in text
+    assert "! no worker runs" in text
+    advance(queue)
+    (act,) = queue.acts.list()
+    assert "result   1 discarded" in run("fairque_act", "show", act.id)
+    assert "state    running" in run("fairque_act", "go-on", act.id)
+    advance(queue)
+    (shown,) = map(json.loads, run("fairque_act", "list", "--json").splitlines())
+    assert (shown["state"], shown["done"], shown["filters"]) == ("done", 3, {"user_id": "u"})
+    assert "state    undoing" in run("fairque_act", "undo", act.id, "--actor", "bob")
+    advance(queue)
+    assert "3 discarded; 3 restored" in run("fairque_act", "list")
+    assert queue.dlq.count() == 4
+    entries = AuditEntry.objects.order_by("pk").values_list("actor", "act", "kind", "subject")
+    assert {("ann", "discard", "act", act.id), ("bob", "undo", "act", act.id)} <= set(entries)
+    assert len(entries) == 3  # the start, the end of the trial and the undo
+
+
+def test_the_values_before_a_pause_a_weight_and_limits_are_set_back(queue: FairQueue, run: Run) -> None:
+    user = queue.user("u")
+    queue.push(Task.create("u", 3, None))
+    run("fairque_user", "weight", "u", "3")
+    run("fairque_user", "limit", "u", "--max-running", "4", "--rate", "9/m", "--burst", "2")
+    run("fairque_user", "pause", "u", "--note", "too many", "--until", "2090-01-01T00:00Z")
+    run("fairque_user", "resume", "u")
+    entries = list(AuditEntry.objects.order_by("-pk"))
+    for entry in entries:
+        assert run("fairque_act", "undo-entry", str(entry.pk)).startswith("undone: ")
+        if entry.act == "resume":
+            pause = user.stats().pause
+            assert pause is not None
+            assert (pause.note, pause.until) == ("too many", 3786912000)
+    stats = user.stats()
+    assert (stats.weight, stats.max_running, stats.rate, stats.paused) == (1, None, None, False)
+    with pytest.raises(CommandError, match=r"weight is 1\.0 now, and no longer 3\.0; nothing was changed"):
+        run("fairque_act", "undo-entry", str(entries[-1].pk))
+
+
+def test_an_act_that_is_not_known_is_named_in_the_error(queue: FairQueue, run: Run) -> None:
+    with pytest.raises(CommandError, match=r"has no act 'nope'.*kept for 24 hours"):
+        run("fairque_act", "stop", "nope")
+    with pytest.raises(CommandError, match="a cancel needs user_id or name"):
+        run("fairque_act", "start", "cancel")

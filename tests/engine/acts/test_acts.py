@@ -1,0 +1,292 @@
+"""Acts on many tasks: workers carry them out in steps, each of which saves its progress, and they can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_fairque.engine.acts.acts import TASKS_PER_STEP, TaskAct
+from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError, TaskValidationError
+from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.queue.queue import FairQueue
+from django_fairque.engine.scripting.operations import Request, ScriptCall
+from tests.engine.conftest import NOW, MakeQueue, push_many, task
+
+
+def bury(queue: FairQueue, count: int, user: str = "u", error: str = "boom") -> list[str]:
+    """Make dead letters; return the ids of their tasks."""
+    ids = push_many(queue, user, count, name="app.send")
+    for lease in queue.pop_batch(count, "w", [user], now=NOW):
+        queue.fail(lease, error, retry=False, now=NOW)
+    return ids
+
+
+def advance(queue: FairQueue, act: TaskAct, now: float = NOW, steps: int = 20) -> TaskAct:
+    """Take steps as workers do; return the act as it is then."""
+    for _ in range(steps):
+        queue.acts.advance(now=now)
+    return queue.acts.get(act.id)
+
+
+def advance_until(queue: FairQueue, monkeypatch: pytest.MonkeyPatch, script: str, after: int) -> None:
+    """Let a worker be killed in its step, before the call with this number of the script, counted from 0."""
+    send, calls = queue._transport.send, 0
+
+    def stop(request: Request, *args: Any) -> Any:
+        nonlocal calls
+        if isinstance(request, ScriptCall) and request.script == script:
+            calls += 1
+            if calls > after:
+                raise KeyboardInterrupt
+        return send(request, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue._transport, "send", stop)
+        with pytest.raises(KeyboardInterrupt):
+            queue.acts.advance(now=NOW)
+
+
+def states(queue: FairQueue, ids: list[str]) -> set[TaskState]:
+    return {queue.get_task(task_id).state for task_id in ids}
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+def queue(request: pytest.FixtureRequest, make_queue: MakeQueue) -> FairQueue:
+    return make_queue(fair_by="tasks", retry_jitter=0, shards=request.param)
+
+
+def test_a_retry_requeues_all_dead_letters_that_match(queue: FairQueue) -> None:
+    ids, others = bury(queue, 25), bury(queue, 5, "v")
+    act = queue.acts.start("retry", user_id="u", note="fixed", actor="ann", now=NOW)
+    assert queue.sweep(now=NOW).acts == 1
+    act = advance(queue, act)
+    assert (act.state, act.done, act.skipped, act.pending) == ("done", 25, 0, 25)
+    assert (act.note, act.actor, act.choice, queue.acts.list()) == ("fixed", "ann", "user_id u", [act])
+    assert (states(queue, ids), states(queue, others)) == ({TaskState.QUEUED}, {TaskState.FAILED})
+    for lease in queue.pop_batch(25, "w", ["u"], now=NOW):
+        queue.finish(lease, now=NOW)
+    act = advance(queue, act, NOW + 1)
+    assert (act.succeeded, act.pending, act.result) == (25, 0, "25 retried; 25 succeeded")
+    assert queue.sweep(now=NOW + 1).acts == 0  # workers ask no more
+
+
+def test_a_pace_bounds_the_tasks_of_each_second(queue: FairQueue) -> None:
+    bury(queue, 40)
+    act = queue.acts.start("discard", pace=10, now=NOW)
+    done = [advance(queue, act, NOW + second).done for second in (0, 0.5, 1, 2)]
+    assert done == [0, 5, 10, 20]
+    assert advance(queue, act, NOW + 1_000).done == 40
+    slow = queue.acts.start("discard", pace=0.1, now=NOW + 1_000)
+    assert [advance(queue, slow, NOW + 1_000 + second).state for second in (9, 10)] == ["running", "done"]
+
+
+def test_a_trial_changes_one_task_and_waits(queue: FairQueue) -> None:
+    bury(queue, 5)
+    act = advance(queue, queue.acts.start("retry", trial=True, now=NOW), steps=5)
+    assert (act.state, act.done) == ("trial", 1)
+    assert advance(queue, queue.acts.go_on(act.id, now=NOW)).done == 5
+    with pytest.raises(TaskValidationError, match=r"can't go on act .*: it is done"):
+        queue.acts.go_on(act.id, now=NOW)
+
+
+def test_a_stopped_act_goes_on_where_it_stopped(queue: FairQueue) -> None:
+    bury(queue, 30)
+    act = queue.acts.start("discard", pace=10, now=NOW)
+    advance(queue, act, NOW + 1)
+    assert queue.acts.stop(act.id, now=NOW + 1).state == "stopped"
+    assert queue.acts.stop(act.id, now=NOW + 1).state == "stopped"  # a repeated call
+    assert advance(queue, act, NOW + 60).done == 10
+    queue.acts.go_on(act.id, now=NOW + 60)
+    assert advance(queue, act, NOW + 61).done == 20
+
+
+def test_a_retry_stops_by_itself_if_its_tasks_fail_again_with_the_same_error(queue: FairQueue) -> None:
+    bury(queue, 40)
+    act = queue.acts.start("retry", pace=10, now=NOW)
+    advance(queue, act, NOW + 1, 1)
+    for number, lease in enumerate(queue.pop_batch(40, "w", now=NOW + 1)):
+        queue.fail(lease, f"KeyError: {number}", retry=False, now=NOW + 1)
+    act = advance(queue, act, NOW + 2)
+    assert (act.state, act.failed_again, act.same_error) == ("stopped", act.done, act.done)
+    assert act.reason.startswith("stopped by itself: ")
+    assert act.done < 40
+    queue.acts.go_on(act.id, now=NOW + 2)
+    assert advance(queue, act, NOW + 3).state == "running"  # the same failures do not stop it again
+
+
+def test_dead_letters_that_come_after_the_start_are_left_alone(queue: FairQueue) -> None:
+    bury(queue, 3)
+    act = queue.acts.start("discard", now=NOW)
+    late = task("u")
+    queue.push(late, now=NOW + 5)
+    lease = queue.pop("w", now=NOW + 5)
+    assert lease
+    queue.fail(lease, "boom", retry=False, now=NOW + 5)
+    assert advance(queue, act, NOW + 6).done == 3
+    assert queue.dlq.count() == 1
+
+
+def test_a_worker_killed_at_any_call_repeats_nothing_and_loses_nothing(
+    queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = bury(queue, 250)
+    act = queue.acts.start("retry", now=NOW)
+    for calls in (0, 1, 1):
+        advance_until(queue, monkeypatch, "requeue", calls)
+    act = advance(queue, act)
+    assert (act.state, act.done, act.skipped) == ("done", 250, 0)
+    assert all(len(queue.history(task_id)) == 2 for task_id in ids)
+
+
+def test_two_workers_and_two_operators_change_each_task_once(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(queue, 150)
+    first, second = (queue.acts.start("discard", now=NOW) for _ in range(2))
+    send, is_first = queue._transport.send, True
+
+    def send_after_another_worker(request: Request, *args: Any) -> Any:
+        nonlocal is_first
+        if isinstance(request, ScriptCall) and request.script == "discard" and is_first:
+            is_first = False
+            queue.acts.advance(now=NOW)
+        return send(request, *args)
+
+    monkeypatch.setattr(queue._transport, "send", send_after_another_worker)
+    acts = [advance(queue, act) for act in (first, second)]
+    assert sum(act.done for act in acts) == 150
+    assert queue.dlq.count() == 0
+
+
+def test_a_step_changes_a_bounded_number_of_tasks_and_other_users_are_next(queue: FairQueue) -> None:
+    bury(queue, TASKS_PER_STEP + 50)
+    act = queue.acts.start("retry", now=NOW)
+    queue.acts.advance(now=NOW)
+    assert queue.acts.get(act.id).done == TASKS_PER_STEP
+    queue.push(task("v"), now=NOW)
+    assert "v" in {lease.task.user_id for lease in queue.pop_batch(2 * len(queue.shards), "w", now=NOW)}
+
+
+def test_a_canceled_act_takes_only_waiting_tasks(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 20)
+    scheduled = push_many(queue, "u", 3, execute_after=NOW + 60)
+    others = push_many(queue, "v", 4)
+    leased = queue.pop("w", ["u"], now=NOW)
+    assert leased
+    act = queue.acts.start("cancel", user_id="u", now=NOW + 1)
+    push_many(queue, "u", 1)
+    canceled = [task_id for _ in range(10) for task_id in queue.acts.advance(now=NOW + 1)]
+    act = queue.acts.get(act.id)
+    assert (act.state, act.done) == ("done", len(canceled))
+    assert queue.get_task(leased.task.task_id).state is TaskState.STARTED
+    assert set(canceled) >= {*ids, *scheduled} - {leased.task.task_id}
+    assert states(queue, others) == {TaskState.QUEUED}
+
+
+def undo(queue: FairQueue, act: TaskAct, now: float) -> TaskAct:
+    queue.acts.undo(act.id, now=now)
+    return advance(queue, act, now)
+
+
+def test_the_undo_of_a_discard_brings_back_the_same_dead_letters(queue: FairQueue) -> None:
+    bury(queue, 120)
+    before = {entry.entry_id: entry for entry in queue.dlq.list(1000).items}
+    act = advance(queue, queue.acts.start("discard", now=NOW + 10), NOW + 10)
+    assert queue.dlq.count() == 0
+    queue.sweep(now=NOW + 86_000)  # they are kept for a day
+    act = undo(queue, act, NOW + 86_000)
+    assert (act.state, act.restored, act.kept) == ("undone", 120, 0)
+    after = {entry.entry_id: entry for entry in queue.dlq.list(1000).items}
+    assert after.keys() == before.keys()
+    for entry_id, entry in after.items():
+        assert (entry.reason, entry.moved_at) == (before[entry_id].reason, before[entry_id].moved_at)
+    assert queue.dlq.requeue_all(now=NOW + 86_000) == 120
+
+
+def test_the_undo_of_a_retry_restores_the_tasks_that_have_not_started(queue: FairQueue) -> None:
+    ids = bury(queue, 12)
+    before = {entry.entry_id: (entry.reason, entry.moved_at) for entry in queue.dlq.list(now=NOW).items}
+    act = advance(queue, queue.acts.start("retry", lane="bulk", now=NOW + 10), NOW + 10)
+    started = queue.pop("w", now=NOW + 10)
+    assert started
+    act = undo(queue, act, NOW + 20)
+    assert (act.state, act.restored, act.kept) == ("undone", 11, 1)
+    assert states(queue, [started.task.task_id]) == {TaskState.STARTED}
+    after = {entry.entry_id: (entry.reason, entry.moved_at) for entry in queue.dlq.list(now=NOW).items}
+    assert len(after) == len(ids) - 1
+    assert after.items() <= before.items()
+
+
+def test_the_undo_of_a_cancel_restores_tasks_in_their_earlier_order(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 30)
+    (scheduled,) = push_many(queue, "u", 1, execute_after=NOW + 60)
+    act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW + 1), NOW + 1)
+    queue.push(task("u", task_id="late"), now=NOW + 2)
+    act = undo(queue, act, NOW + 3)
+    assert (act.restored, act.kept) == (31, 0)
+    assert queue.get_task(scheduled).state is TaskState.SCHEDULED
+    assert [lease.task.task_id for lease in queue.pop_batch(40, "w", ["u"], now=NOW + 3)] == [*ids, "late"]
+
+
+def test_an_undo_leaves_tasks_that_something_has_changed_since(queue: FairQueue) -> None:
+    ids = push_many(queue, "u", 3)
+    act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW + 1), NOW + 1)
+    queue.push(task("u", task_id=ids[0]), now=NOW + 2)  # the id of a canceled task is free
+    act = undo(queue, act, NOW + 3)
+    assert (act.restored, act.kept) == (2, 1)
+
+
+def test_an_undo_that_is_interrupted_goes_on(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(queue, 250)
+    act = advance(queue, queue.acts.start("discard", now=NOW), NOW)
+    queue.acts.undo(act.id, now=NOW)
+    advance_until(queue, monkeypatch, "undo", 1)
+    act = advance(queue, act)
+    assert (act.restored, act.kept, queue.dlq.count()) == (250, 0, 250)
+
+
+def test_an_act_and_its_undo_return_bytes_of_a_limited_backlog(make_queue: MakeQueue) -> None:
+    queue = make_queue(fair_by="tasks", max_backlog_bytes=3_000)
+    push_many(queue, "u", 3, payload="x" * 400)
+    act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW), NOW)
+    undo(queue, act, NOW)
+    with pytest.raises(FairQueueError, match="backlog is full"):
+        push_many(queue, "u", 3, payload="x" * 400)
+
+
+def test_a_hundred_acts_are_kept_and_the_oldest_that_has_ended_makes_room(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    first = advance(queue, queue.acts.start("discard", now=NOW), steps=3)
+    for _ in range(99):
+        queue.acts.start("retry", trial=True, pace=0.01, now=NOW + 1)
+    assert len(queue.acts.list()) == 100
+    queue.acts.start("retry", trial=True, pace=0.01, now=NOW + 1)
+    with pytest.raises(TaskNotFoundError, match="acts are kept for 24 hours"):
+        queue.acts.get(first.id)
+    with pytest.raises(TaskValidationError, match="workers carry out 100 acts"):
+        queue.acts.start("retry", now=NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda acts: acts.start("purge"), "kind must be one of retry, discard, cancel"),
+        (lambda acts: acts.start("retry", pace=0), "pace must be from 0.01 to 1000 tasks a second, or None, got 0"),
+        (lambda acts: acts.start("retry", note="n" * 201), "note must have at most 200 characters; it has 201"),
+        (lambda acts: acts.start("retry", state="queued"), "state belongs to a cancel"),
+        (lambda acts: acts.start("cancel"), "a cancel needs user_id or name"),
+        (
+            lambda acts: acts.start("cancel", user_id="u", older_than=5),
+            "takes no other filter, got user_id, older_than",
+        ),
+        (lambda acts: acts.start("cancel", user_id="u", state="started"), "state must be one of scheduled, queued"),
+        (lambda acts: acts.start("retry", stop_after=0), "stop_after must be a whole number from 1, got 0"),
+    ],
+)
+def test_an_act_with_a_wrong_argument_is_refused(
+    make_queue: MakeQueue, call: Callable[[Any], object], message: str
+) -> None:
+    queue = make_queue()
+    with pytest.raises(TaskValidationError, match=message):
+        call(queue.acts)
+    assert queue.acts.list() == []
