@@ -16,9 +16,9 @@ BUDGETS = {
     "monitoring, web, integrations": 3_080,
     "backends, testing, checks, embedded": 3_280,
     "package root": 970,
-    "Lua": 6_150,
+    "Lua": 6_160,
 }
-TESTS_BUDGET = 63_900
+TESTS_BUDGET = 63_950
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

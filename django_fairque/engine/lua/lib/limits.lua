@@ -89,7 +89,7 @@ function limits.of(task, is_push, user_name)
     local is_of_user = string.find(flags, 'u', 1, true)
     local limit = limits.load(is_of_user and 'u:' .. #user_name .. ':' .. user_name .. ':' .. parts[i] or 's:' .. parts[i])
     if is_push or not (limit.at_once or limit.gap) then set_values(limit, parts[i + 1], parts[i + 2], parts[i + 3]) end
-    if string.find(flags, 'n', 1, true) and not limit.has_queue then -- a task that may be replaced waits at the limit until it starts
+    if string.find(flags, 'n', 1, true) and limit.queue ~= 1 then -- a task that may be replaced waits at the limit until it starts
       limit.has_queue = true
       set(limit, 'queue', 1)
     end
@@ -105,6 +105,7 @@ local function touch_places(task, user)
     slot.touch(keys.limit_queue(limit.id, user.name))
     if limit.has_queue then
       slot.touch(keys.limit_tags(limit.id))
+      if limit.queue == 1 then slot.touch(keys.limit_waiting(limit.id)) end
       for _, lane in ipairs(LANES) do slot.touch(keys.limit_users(limit.id, lane)) end
     end
   end
@@ -187,7 +188,12 @@ local function count_waiting(limit, user, priority, amount)
   counters.count('limited', amount)
   counters.count('depth:' .. priority, amount)
 end
-function limits.stop_waiting(limit, user, priority) count_waiting(limit, user, priority, -1) end
+function limits.stop_waiting(limit, user, task)
+  for _, one in ipairs(limits.of(task)) do
+    if one.queue == 1 then writes.zrem(keys.limit_waiting(one.id), task.id) end
+  end
+  count_waiting(limit, user, task.priority, -1)
+end
 
 local function wait_at(limit, user, task)
   arriving[#arriving + 1] = { limit = limit, user = user, task = task }
@@ -247,7 +253,7 @@ function limits.leave(user, task)
   local limit = limits.load(id)
   limit.left[task.id] = true
   writes.zrem(keys.limit_queue(id, user.name), task.id)
-  count_waiting(limit, user, task.priority, -1)
+  limits.stop_waiting(limit, user, task)
   return true
 end
 
@@ -321,6 +327,9 @@ local function arrive(one)
   redis.call('HSET', task.key, 'waits_at', limit.id)
   writes.zadd(keys.limit_queue(limit.id, one.user.name), limits.score(task), task.id)
   if limit.has_queue then limits.stand(limit, one.user.name, queues.lane_of(task.priority)) end
+  for _, another in ipairs(limits.of(task)) do
+    if another.queue == 1 then writes.zadd(keys.limit_waiting(another.id), task.ready, task.id) end
+  end
 end
 
 -- Write where the limit stands in the indexes. Invariant: `limited:{lane}` has the limits with a free place at which users stand.
