@@ -162,6 +162,17 @@ function limits.reconsider(id, load_user)
   return limit
 end
 
+-- Correct one limit, drawn at random among those with waiting tasks. An admitted task that was lost on the server keeps its limit full until
+-- this finds that the user has no ready tasks.
+function limits.correct_one(load_user)
+  local id = limits.are_waiting() and redis.call('ZRANDMEMBER', K.limits)
+  local user_name = id and limits.owner_name(id)
+  local user, limit = user_name and load_user(user_name), user_name and limits.load(id)
+  if not user or user.is_damaged or limit.admitted == 0 or user.ready + user['ready:0'] + user['ready:7'] > 0 then return end
+  for _, field in ipairs({ 'admitted', ADMITTED[6], ADMITTED[7] }) do set(limit, field, 0) end
+  limits.reconsider(id, load_user)
+end
+
 -- Whether a task is refused because a limit at which it must not wait has no place. Its limits have the values that it names.
 local function flags_of(task) return function(i) return lists.unpack(task.limits)[5 * i] end end
 function limits.refuses(task, user_name)
