@@ -210,6 +210,19 @@ def test_a_more_urgent_task_of_a_limit_of_one_user_does_not_wait_behind_an_admit
     assert fetch(queue, 1)[0].task.task_id == critical
 
 
+def test_an_urgent_task_of_a_rate_does_not_wait_for_the_tokens_of_admitted_tasks(queue: FairQueue) -> None:
+    api = TaskLimit("api", gap=1_000_000, burst=3, is_of_user=True)
+    queue.user("a").set_max_running(1, now=NOW)
+    push(queue, "a")
+    assert len(fetch(queue)) == 1
+    push(queue, "a", api, number=2)
+    push(queue, "a", api, lane="urgent", number=4)
+    for _ in range(3):
+        finish(queue, *fetch(queue))
+    assert fetch(queue) == []
+    assert [lease.lane for lease in fetch(queue, now=NOW + 1)] == ["urgent"]
+
+
 def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)

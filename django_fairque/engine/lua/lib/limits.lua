@@ -66,10 +66,13 @@ function limits.free(limit)
   return math.min(places, limit.burst - math.ceil(math.max(0, limit.tat - clock.now) / limit.gap))
 end
 
--- From when the limit has a place, or one more than it has admitted tasks, as far as the time decides.
+-- From when the limit has a place (for critical and urgent tasks), or if it has one, one more than it has admitted tasks, as far as the time
+-- decides.
 local function opens_at(limit)
-  local at, admitted = limit.closed or 0, limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
-  return limit.gap and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
+  local at = limit.closed or 0
+  if not limit.gap then return at end
+  local first, admitted = limit.tat - limit.gap * (limit.burst - 1), limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
+  return math.max(at, first > clock.now and first or first + limit.gap * admitted)
 end
 
 local function set_values(limit, at_once, gap, burst)
