@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from django_fairque.engine.model.limits import TaskLimit, limit_id_of
+from tests.engine.tokens import Tokens
 
 
 @dataclass
@@ -25,13 +25,6 @@ class Work:
         return [limit_id_of(limit.key, self.user if limit.is_of_user else None) for limit in self.limits]
 
 
-class Rate(NamedTuple):
-    """The microseconds between two starts on average, and the number of tasks that may start at once."""
-
-    gap: int
-    burst: int
-
-
 @dataclass
 class Person:
     """A user, or an organization."""
@@ -40,36 +33,11 @@ class Person:
     is_paused: bool = False
     organization: str | None = None
     running: int = 0
-    rate: Rate | None = None
-    arrival: float = 0.0
-    """The theoretical arrival time of the next task under the rate, in microseconds; 0 for all tokens."""
-    last_gap: int = 0
-    rated: float = 0.0
-    """When the user got a rate: tasks that had started before have used no token."""
+    tokens: Tokens = field(default_factory=Tokens)
 
     def has_place(self, now: float, beyond: int = 0) -> bool:
-        if self.rate and self.arrival - self.rate.gap * (self.rate.burst - 1) > now * 1e6:
-            return False
-        return not self.is_paused and (self.cap is None or self.running < self.cap + beyond)
-
-    def set_rate(self, rate: Rate | None, now: float) -> None:
-        """Change the rate. As many tokens as before are in use."""
-        if rate == self.rate:
-            return
-        before = self.rate.gap if self.rate else self.last_gap or (rate.gap if rate else 0)
-        used = max(0.0, self.arrival - now * 1e6) / before if before else 0.0
-        if rate and not self.rate:
-            used, self.rated = min(used, rate.burst), now
-        self.rate, self.last_gap = rate, 0 if rate else before
-        self.arrival = now * 1e6 + math.ceil(used * (rate.gap if rate else before)) if used else 0.0
-
-    def take_token(self, now: float) -> None:
-        if self.rate:
-            self.arrival = max(self.arrival, now * 1e6) + self.rate.gap
-
-    def return_token(self, started: float) -> None:
-        if self.rate and self.arrival and started >= self.rated:
-            self.arrival -= self.rate.gap
+        has_room = self.cap is None or self.running < self.cap + beyond
+        return not self.is_paused and self.tokens.free_at <= now * 1e6 and has_room
 
 
 @dataclass
@@ -118,7 +86,7 @@ class Places:
         work.started = now
         for one in self.chain(work):
             one.running += 1
-            one.take_token(now)
+            one.tokens.take(now)
         for limit, limit_id in zip(work.limits, work.limit_ids(), strict=True):
             self.at_once[limit_id] += 1
             if limit.gap is not None:
@@ -129,7 +97,7 @@ class Places:
         for one in self.chain(work):
             one.running -= 1
             if is_given_back:
-                one.return_token(work.started)
+                one.tokens.give_back(work.started)
         for limit, limit_id in zip(work.limits, work.limit_ids(), strict=True):
             self.at_once[limit_id] -= 1
             if is_given_back and limit.gap is not None:

@@ -16,8 +16,9 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+from tests.engine.tokens import Rate
 
-from .oracle import Person, Places, Rate, Work
+from .oracle import Person, Places, Work
 
 PLANS: dict[str, tuple[int | None, Rate | None]] = {
     "": (None, None),
@@ -115,7 +116,7 @@ class World:
         self.queue.push_batch(tasks, now=self.now)
         if self.has_plans:
             cap, rate = PLANS[self.plan_of.get(user, "")]
-            self.places.users[user].set_rate(rate, self.now)
+            self.places.users[user].tokens.set_rate(rate, self.now)
             if user not in self.has_explicit_cap:
                 self.places.users[user].cap = cap
 
