@@ -223,6 +223,19 @@ def test_an_urgent_task_of_a_rate_does_not_wait_for_the_tokens_of_admitted_tasks
     assert [lease.lane for lease in fetch(queue, now=NOW + 1)] == ["urgent"]
 
 
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_purge_of_a_user_cancels_its_tasks_that_wait_at_limits(queue: FairQueue, is_of_user: bool) -> None:
+    limits = [TaskLimit(f"k{number}", 1, is_of_user=is_of_user) for number in range(3)]
+    for limit in limits:
+        push(queue, "a", limit, number=300)
+        push(queue, "b", limit, number=2)
+    push(queue, "a", number=10)
+    user = queue.user("a")
+    assert [user.purge(500, now=NOW), user.purge(now=NOW), user.purge(now=NOW)] == [500, 410, 0]
+    assert queue.get_queue_sizes("a").total == 0
+    assert queue.get_stats().states["queued"] == 6
+
+
 def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)
