@@ -15,10 +15,15 @@ BUDGETS = {
     "management": 2_770,
     "monitoring, web, integrations": 3_100,
     "backends, testing, checks, embedded": 3_280,
+<<<<<<< HEAD
     "package root": 1_030,
     "Lua": 6_310,
+=======
+    "package root": 970,
+    "Lua": 6_170,
+>>>>>>> limits
 }
-TESTS_BUDGET = 63_900
+TESTS_BUDGET = 63_950
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

@@ -136,7 +136,7 @@ class Concurrency(_KeyLimit):
     _: KW_ONLY
     at_limit: AtLimit = "wait"
     """The reaction when all places are taken: ``"wait"`` (the default); ``"skip"`` refuses the task where it is sent;
-    ``"newest"`` cancels the older tasks of its user that wait for the key."""
+    ``"newest"`` cancels the older tasks that wait for the key, of all users."""
     scope: Literal["user"] | None = None
     """``"user"`` for a limit of each user; None (the default) for one of all users together."""
 

@@ -12,7 +12,7 @@ from django_fairque.conf import get_config, get_queue
 from django_fairque.models import OutboxEntry
 
 from .pipelines import package_pipeline
-from .tasks import fetch_rates, rebuild_search_index, send_code, send_reminder, serve_customer
+from .tasks import fetch_mail, fetch_rates, rebuild_search_index, send_code, send_reminder, serve_customer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +37,8 @@ BURST_SECONDS = 15
 LIMITED_SLA_SECONDS = 15.0
 """The limited user has about 20 tasks of a second waiting, one of which may run: some will miss this."""
 LIMITED_BACKLOG = 20
+MAILBOX, MAIL_BACKLOG = "support", 10
+"""A mailbox that the customers in `WEIGHTS` share, and the tasks from which on none is added to those that wait for it."""
 PAUSED_BACKLOG = 3
 """The paused user may not have more: further tasks stay in the outbox."""
 OUTBOX_TASKS = 2
@@ -113,6 +115,8 @@ class EndlessDay:
             self._burst()
         if second % HELD_BACK_EVERY == 0:
             self._fill_up(LIMITED, LIMITED_BACKLOG - sizes[LIMITED].ready, 1.0)
+            if self._queue.limit(f"mailbox:{MAILBOX}").stats().waiting < MAIL_BACKLOG:
+                fetch_mail.enqueue_many([((owner, MAILBOX, 1.0), {}) for owner in WEIGHTS])
             self._fill_up(PAUSED, PAUSED_BACKLOG - sizes[PAUSED].ready, MEAN_RUN_SECONDS)
             if sizes[PAUSED].ready >= PAUSED_BACKLOG and get_config().outbox:
                 self._fill_outbox()

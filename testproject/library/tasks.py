@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from django.utils import timezone
 
-from django_fairque import Discard, Priority, current_task, task
+from django_fairque import Concurrency, Discard, Priority, Rate, current_task, task
 
 from .analysis import analyse
 from .models import Document
@@ -76,6 +76,13 @@ def serve_customer(owner: str, number: int, seconds: float) -> Timing:  # noqa: 
     started = time.time()
     time.sleep(seconds)
     return Timing(started=started, took=time.time() - started)
+
+
+@task(user="owner", limits=[Concurrency("mailbox:{mailbox}", 1), Rate("imap", "40/m", burst=5)])
+def fetch_mail(owner: str, mailbox: str, seconds: float) -> str:
+    """Wait for a mail server for this many seconds. It accepts one connection to a mailbox, and 40 connections a minute."""
+    time.sleep(seconds)
+    return f"mails of {owner} in {mailbox}"
 
 
 @task(user="owner", max_retries=3, backoff={"base": 2.0, "cap": 5.0})

@@ -10,6 +10,7 @@ from library.endless_day import (
     BURST_EVERY,
     LIMITED,
     LIMITED_BACKLOG,
+    MAILBOX,
     MEMBERS,
     NOISY,
     ORGANIZATION,
@@ -58,6 +59,7 @@ def test_a_quarter_of_a_minute_has_every_kind_of_task(queue: FairQueue, day: End
     assert stats[LIMITED].max_running == 1
     assert stats[LIMITED].sla
     assert stats[PAUSED].paused
+    assert queue.limit(f"mailbox:{MAILBOX}").stats().waiting >= len(WEIGHTS)
     assert len(queue.schedules.list()) == 2
     first, second = OutboxEntry.objects.order_by("id")
     assert (first.user_id, second.user_id, second.attempts, second.last_error) == (PAUSED, PAUSED, 0, "")

@@ -145,7 +145,7 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags periods incidents incident runs
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags limit_waiting periods incidents incident runs
     acts act act_progress act_tasks
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
@@ -166,7 +166,7 @@ _TYPES = {
     ),
     **dict.fromkeys((*_REGISTRIES, "state", "wake", "workers", "schedules:due", "code_versions"), "zset"),
     **dict.fromkeys(("schedules:workers", "results", "xcoms", "incidents", "workers:lost", "runs", "acts"), "zset"),
-    **dict.fromkeys(("limit_users", "limit_tags", "limit_queue"), "zset"),
+    **dict.fromkeys(("limit_users", "limit_tags", "limit_queue", "limit_waiting"), "zset"),
     **dict.fromkeys(("leases", "revoked", "deps", "run"), "set"),
     **dict.fromkeys(("history", "alerts", "deployments", "act_tasks"), "list"),
     **dict.fromkeys(("payload", "reply", "unique", "delivered", "user"), "string"),

@@ -43,8 +43,8 @@ class TaskLimit(NamedTuple):
     is_of_user: bool = False
     """Whether each user has a separate limit under this key."""
     at_limit: AtLimit = "wait"
-    """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of its user that
-    wait for the key (``"newest"``)."""
+    """The reaction to a limit that is reached: the task waits, or is refused (``"skip"``), or replaces the tasks of all users
+    that wait for the key (``"newest"``)."""
 
     @property
     def rate(self) -> str | None:

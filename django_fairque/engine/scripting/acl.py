@@ -41,7 +41,7 @@ CALL_COMMANDS: dict[CallMode, tuple[str, ...]] = {
 
 PRODUCER_KEYS = split_names("""
     stats stats:* ring ring:* urgent urgent:* bulk bulk:* groups grouped group:* wake wake:* users user:* periods:* throttled due
-    limit:* limit_users:* limit_tags:* limit_queue:* limited:* limits parked parked:* guaranteed
+    limit:* limit_users:* limit_tags:* limit_queue:* limit_waiting:* limited:* limits parked parked:* guaranteed
     queue:user:* state:* task:* payload:* history:* deps:* resolving run:* xcom:* xcoms:* xcom_bytes:* results:* logs:*
     alerts schedules schedules:* unique:* delivered:* events reply:* revoked:* probe outbox mirrors remote:* shards absent
     signing_keys incidents incidents:open incident:* runs acts act:* act_progress:*

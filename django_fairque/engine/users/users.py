@@ -503,7 +503,7 @@ def purge_user(commands: Commands, user_id: str, limit: int | None, note: Note, 
     def read_waiting() -> Operation[Values]:
         (user,) = yield from read_users([commands.keys.user(user_id)])
         found = sizes(user)
-        return {"waiting": found.ready + found.scheduled + found.deferred}
+        return {"waiting": found.total - found.running}
 
     act, steps = Act(commands.name, "purge", "user", user_id), _purge_user(commands, user_id, limit, note, now)
     return (yield from record_act(act, steps, read_waiting, count_canceled))
@@ -518,7 +518,10 @@ def _purge_user(commands: Commands, user_id: str, limit: int | None, note: Note,
             if not done:
                 break
             total += done
-    return total + (yield from _purge_ready(commands, user_id, limit - total, note, now))
+    total += yield from _purge_ready(commands, user_id, limit - total, note, now)
+    if total < limit and (yield from _read_counter(commands, user_id, "limited")):
+        total += yield from _purge_limited(commands, user_id, limit - total, note, now)
+    return total
 
 
 def _read_counter(commands: Commands, user_id: str, counter: str) -> Operation[int]:
@@ -563,6 +566,22 @@ def _purge_ready(commands: Commands, user_id: str, limit: int, note: Note, now: 
         if not done:
             break
         total += done
+    return total
+
+
+def _purge_limited(commands: Commands, user_id: str, limit: int, note: Note, now: float | None) -> Operation[int]:
+    """Cancel a user's tasks that wait at limits by key, page by page of the limits with waiting tasks."""
+    keys, total, index = commands.keys, 0, 0
+    while total < limit:
+        (names,) = yield Read([("ZRANGE", keys("limits"), index, index + TASKS_PURGED_PER_CALL - 1)])
+        if not names:
+            break
+        last = min(TASKS_PURGED_PER_CALL, limit - total)
+        queues = yield Read([("ZRANGE", keys.limit_queue(name.decode(), user_id), 0, last - 1) for name in names])
+        ids = [task_id for queue in queues for task_id in queue][:last]
+        done = (yield from _cancel_tasks(commands, ids, note, now)) if ids else 0
+        total += done
+        index += 0 if done else len(names)
     return total
 
 

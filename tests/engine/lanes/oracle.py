@@ -1,4 +1,4 @@
-"""The order in which tasks start, in plain Python, charged by tasks, with lanes, weights and organizations.
+"""The order in which tasks start, in plain Python, charged by tasks, with lanes, plans, organizations and guaranteed shares.
 
 ``FairOrder`` computes one shard with the same numbers as the engine, so that both start the same tasks, one by one.
 ``ShardTurns`` has the turns of a worker between several shards.
@@ -10,7 +10,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.engine.tokens import Rate, Tokens
+
 Lane = Literal["urgent", "normal", "bulk"]
+Turn = Lane | Literal["guaranteed"]
 LANES: tuple[Lane, ...] = ("urgent", "normal", "bulk")
 LEAST: dict[Lane, float] = {"normal": 0.5, "bulk": 0.05}
 """The least share of the worker time for a lane that waits."""
@@ -93,6 +96,14 @@ class Entry:
     came: int = 0
     running: int = 0
     members: Ring | None = None
+    tokens: Tokens = field(default_factory=Tokens)
+    is_held: bool = False
+    """Whether the user waits for a token of its rate, which the engine notices when it hands out or settles tasks."""
+    share: float | None = None
+    """The guaranteed share of an organization."""
+    owed: float = 0.0
+    owed_from: float | None = None
+    """The value of the guarantee clock from which the organization is owed more; None while it does not wait."""
     queued: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(LANES, 0))
     waited: dict[Lane, bool] = field(default_factory=lambda: dict.fromkeys(LANES, False))
     """By lane: whether the entry stood there after the call before."""
@@ -104,7 +115,7 @@ class Entry:
     def waits(self, lane: Lane) -> bool:
         """Whether a task of this lane may start now."""
         room = math.inf if self.cap is None else self.cap + (lane == "urgent" and self.members is None) - self.running
-        if self.is_paused or room <= 0:
+        if self.is_paused or self.is_held or room <= 0:
             return False
         if self.members:
             return any(member.waits(lane) for member in self.members.entries)
@@ -123,6 +134,7 @@ class Start:
 
     user: Entry
     lane: Lane
+    moment: float
     leads: dict[str, float]
     """By entry: its part of the lead."""
 
@@ -138,9 +150,14 @@ class FairOrder:
         self.newest = 0
         self.owed: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
         self.running: list[Start] = []
+        self.now = 0.0
+        """The present time in seconds."""
+        self.guarantee_clock = 0.0
 
-    def add_organization(self, name: str, weight: float = 1.0, cap: int | None = None) -> None:
-        self.organizations[name] = Entry(name, self.shard, weight, cap, members=Ring())
+    def add_organization(
+        self, name: str, weight: float = 1.0, cap: int | None = None, share: float | None = None
+    ) -> None:
+        self.organizations[name] = Entry(name, self.shard, weight, cap, members=Ring(), share=share)
         self.shard.entries.append(self.organizations[name])
 
     def add_user(self, name: str, organization: str | None = None, weight: float = 1.0, cap: int | None = None) -> None:
@@ -160,6 +177,21 @@ class FairOrder:
         self.users[user].queued[lane] += tasks
         self.take_places(self.users[user])
 
+    def set_plan(self, name: str, weight: float, cap: int | None, rate: Rate | None) -> None:
+        """Give the user the limits of a plan. A push follows."""
+        user = self.users[name]
+        if weight != user.weight:  # the cost that it is ahead stays the same
+            time, factor = user.ring.virtual_time, user.weight / weight
+            user.tag, user.urgent_tag = (
+                time + (tag - time) * factor if tag > time else tag for tag in (user.tag, user.urgent_tag)
+            )
+        user.weight, user.cap = weight, cap
+        user.tokens.set_rate(rate, self.now)
+        self.hold(user)
+
+    def hold(self, user: Entry) -> None:
+        user.is_held = user.tokens.free_at > self.now * 1e6
+
     def pause(self, user: str, is_paused: bool) -> None:
         self.users[user].is_paused = is_paused
         self.take_places(self.users[user])
@@ -168,7 +200,9 @@ class FairOrder:
         self.running.remove(start)
         for entry in self.chain(start.user):
             entry.running -= 1
+        self.change_owed_shares(start.user, 0)
         self.take_places(start.user)
+        self.free_held()
 
     def give_back(self, start: Start) -> None:
         """The task has not run: its cost and its part of the lead are taken back, and it waits again."""
@@ -183,17 +217,25 @@ class FairOrder:
                 entry.urgent_tag -= COST / entry.weight
             if entry.tag < ring.virtual_time:
                 entry.tag = min(before, ring.arrive())
+        start.user.tokens.give_back(start.moment)
+        self.hold(start.user)
         self.change_owed(start.lane, -COST)
+        self.change_owed_shares(start.user, -COST)
         self.take_places(start.user)
+        self.free_held()
 
     def start(self) -> Start | None:
         """Start the next task."""
+        self.free_held()
         lane = self.next_lane()
+        due = None if lane == "urgent" or self.is_bulk_due else self.next_guaranteed()
+        if due:
+            return self.start_guaranteed(*due)
         if lane is None:
             return None
         entry, turn = self.shard.next_in(lane), lane
         assert entry is not None
-        chain = [(entry, turn)]
+        chain: list[tuple[Entry, Turn]] = [(entry, turn)]
         if entry.members:
             if lane == "urgent":
                 turn = entry.members.choose() or lane
@@ -201,19 +243,74 @@ class FairOrder:
             assert member is not None
             chain.append((member, turn))
             entry = member
+        return self.start_task(entry, turn, chain)
+
+    def start_guaranteed(self, organization: Entry, lane: Lane) -> Start:
+        """Start a task of an organization that is due because of its guaranteed share."""
+        assert organization.members
+        member, before = organization.members.next_in(lane), organization.tag
+        assert member is not None
+        turn: Turn = "guaranteed" if lane == "normal" else lane
+        start = self.start_task(member, lane, [(organization, turn), (member, lane)])
+        ahead = self.shard.virtual_time + max(AHEAD, organization.running * COST / organization.weight)
+        organization.tag = min(organization.tag, max(before, ahead))
+        return start
+
+    def start_task(self, entry: Entry, turn: Lane, chain: list[tuple[Entry, Turn]]) -> Start:
         moves = {one.name: lane_of_turn == "normal" or not one.ring.others() for one, lane_of_turn in chain}
         entry.queued[turn] -= 1
-        start = Start(entry, turn, {})
+        start = Start(entry, turn, self.now, {})
         for one, lane_of_turn in reversed(chain):
             start.leads[one.name] = self.charge(one, lane_of_turn, moves_time=moves[one.name])
         self.change_owed(turn, COST)
+        self.change_owed_shares(entry, COST)
+        entry.tokens.take(self.now)
+        self.hold(entry)
         self.running.append(start)
         self.take_places(entry)
         return start
 
+    def free_held(self) -> None:
+        """Look at the users whose rate allows another task now, in the order of these moments."""
+        held = [user for user in self.users.values() if user.is_held and user.tokens.free_at <= self.now * 1e6]
+        held.sort(key=lambda user: (user.tokens.free_at, user.name))
+        for user in held:
+            user.is_held = False
+        self.take_places(*held)
+
+    def next_guaranteed(self) -> tuple[Entry, Lane] | None:
+        """Return the organization that is due because of its guaranteed share, and the lane of its turn."""
+        waiting = [one for one in self.organizations.values() if one.share and one.owed_from is not None]
+        due_at = {one.name: (one.owed_from or 0) + (COST - one.owed) / (one.share or 1) for one in waiting}
+        for one in sorted(waiting, key=lambda one: (due_at[one.name], one.name)):
+            has_places = one.running < (one.share or 0) * (len(self.running) + 1)
+            if due_at[one.name] <= self.guarantee_clock and self.owed_share(one) >= COST and has_places:
+                lane: Lane
+                for lane in ("normal", "urgent", "bulk"):
+                    if one.waits(lane):
+                        return one, lane
+        return None
+
+    def owed_share(self, one: Entry) -> float:
+        if one.owed_from is None:
+            return one.owed
+        return one.owed + (one.share or 0) * (self.guarantee_clock - one.owed_from)
+
+    def change_owed_shares(self, user: Entry, cost: float) -> None:
+        """Charge the cost of a task of this user to the guaranteed shares."""
+        organization = self.organization_of.get(user.name)
+        before = min(self.owed_share(organization), AHEAD) if organization else 0.0
+        if any(one.owed_from is not None for one in self.organizations.values()):
+            self.guarantee_clock += cost
+        if organization and organization.share:
+            organization.owed = min(AHEAD, max(before - (1 - organization.share) * cost, min(before, -AHEAD)))
+            if organization.owed_from is not None:
+                organization.owed_from = self.guarantee_clock
+
     def next_lane(self) -> Lane | None:
         lane = self.shard.choose()
-        if lane in ("urgent", "normal") and self.is_due("bulk"):
+        self.is_bulk_due = lane in ("urgent", "normal") and self.is_due("bulk")
+        if self.is_bulk_due:
             return "bulk"
         if lane == "urgent" and self.is_due("normal"):
             return "normal"
@@ -241,7 +338,7 @@ class FairOrder:
             elif self.waits_for_turn(other):
                 self.owed[other] = max(-AHEAD, min(AHEAD, self.owed[other] + least * cost))
 
-    def charge(self, entry: Entry, lane: Lane, *, moves_time: bool) -> float:
+    def charge(self, entry: Entry, lane: Turn, *, moves_time: bool) -> float:
         """Charge a start to the entry's tags, at a turn that moves the virtual time or not. Returns its part of the lead."""
         ring, part = entry.ring, 0.0
         if lane == "normal" and entry.came:
@@ -259,9 +356,10 @@ class FairOrder:
         ring.started += 1
         return part
 
-    def take_places(self, user: Entry) -> None:
-        """Place the user and its organization where they stand after a call."""
-        for entry in self.chain(user):
+    def take_places(self, *users: Entry) -> None:
+        """Place the users and then their organizations where they stand after a call."""
+        organizations = {one.name: one for user in users for one in self.chain(user)[1:]}
+        for entry in [*users, *organizations.values()]:
             ring = entry.ring
             waits = {lane: entry.waits(lane) for lane in LANES}
             if waits["normal"] and not entry.waited["normal"]:
@@ -275,6 +373,10 @@ class FairOrder:
             if waits["urgent"] and not entry.waited["urgent"]:
                 entry.urgent_tag = max(entry.urgent_tag, ring.virtual_time)
             entry.waited = waits
+            if entry.share and any(waits.values()) and entry.owed_from is None:
+                entry.owed_from = self.guarantee_clock
+            elif entry.owed_from is not None and not any(waits.values()):
+                entry.owed, entry.owed_from = min(self.owed_share(entry), AHEAD), None
 
 
 class ShardTurns:

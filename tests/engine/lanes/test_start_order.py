@@ -1,4 +1,4 @@
-"""Tasks start in the order that the rule demands, one by one, in random worlds."""
+"""Tasks start in the order that the rule demands, one by one, in random worlds with lanes, plans and organizations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from redis import Redis
 from django_fairque.engine.model.lanes import LANES, Lane
 from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
+from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+from tests.engine.tokens import Rate
 
 from .oracle import FairOrder, Start
+
+PLANS: dict[str, tuple[float, int | None, Rate | None]] = {
+    "": (1.0, None, None),
+    "small weight=0.5 cap=1": (0.5, 1, None),
+    "large weight=4": (4.0, None, None),
+    "slow rate=1 gap=1000000 burst=1": (1.0, None, Rate(1_000_000, 1)),
+    "metered weight=2 rate=2 gap=500000 burst=3": (2.0, None, Rate(500_000, 3)),
+}
+"""The texts of plans, with their weights, limits of running tasks, and rates."""
 
 
 class World:
@@ -26,6 +37,10 @@ class World:
         self.queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
         self.order = FairOrder()
         self.running: list[tuple[Lease, Start]] = []
+        self.order.now = NOW
+        self.plan_of: dict[str, str] = {}
+        self.has_plans = self.random.random() < 0.5
+        self.shares = self.random.choice([(None,), (None, 0.1, 0.3)])
         self.slots = self.random.choice([1, 3, 8, 16])
         self.lanes: list[Lane] = self.random.choice([["normal"], ["normal", "bulk"], ["urgent", "normal"], list(LANES)])
         organizations = self.random.choice([0, 0, 1, 3])
@@ -39,42 +54,61 @@ class World:
 
     def add_organization(self, name: str) -> None:
         weight, cap = self.limits()
-        self.order.add_organization(name, weight, cap)
+        share = self.random.choice(self.shares)
+        self.order.add_organization(name, weight, cap, share)
+        self.queue.organization(name).set_share(share, now=NOW)
         self.queue.organization(name).set_weight(weight, now=NOW)
         self.queue.organization(name).set_max_running(cap, now=NOW)
 
     def add_user(self, name: str, organization: str | None) -> None:
-        weight, cap = self.limits()
+        weight, cap = self.limits() if not self.has_plans else (1, None)
         organization = organization if self.random.random() < 0.7 else None
         self.order.add_user(name, organization, weight, cap)
         user = self.queue.user(name)
         user.set_organization(organization, now=NOW)
-        user.set_weight(weight, now=NOW)
-        user.set_max_running(cap, now=NOW)
+        if not self.has_plans:
+            user.set_weight(weight, now=NOW)
+            user.set_max_running(cap, now=NOW)
 
     def step(self) -> None:
         actions = [self.push, self.push, self.serve, self.serve, self.serve, self.serve, self.finish, self.finish]
-        self.random.choice([*actions, self.finish, self.give_back, self.pause])()
+        changes = [self.change_plan, self.pass_time, self.pass_time] if self.has_plans else []
+        self.random.choice([*actions, *changes, self.finish, self.give_back, self.pause])()
+
+    @property
+    def now(self) -> float:
+        return self.order.now
+
+    def change_plan(self) -> None:
+        """The plan takes effect with the next push of the user."""
+        self.plan_of[self.random.choice(list(self.order.users))] = self.random.choice(list(PLANS))
+        self.order.now += 1
+        self.queue.config.set_plans(Plans({}, lambda: "v1", lambda user: self.plan_of.get(user, "")))
+
+    def pass_time(self) -> None:
+        self.order.now += self.random.choice([0.25, 1.0])
 
     def push(self) -> None:
         name, number = self.random.choice(list(self.order.users)), self.random.choice([1, 1, 2, 10])
         lane = self.random.choice(self.lanes)
-        self.queue.push_batch([task(name, lane=lane) for _ in range(number)], now=NOW)
+        self.queue.push_batch([task(name, lane=lane) for _ in range(number)], now=self.now)
+        if self.has_plans:
+            self.order.set_plan(name, *PLANS[self.plan_of.get(name, "")])
         self.order.push(name, lane, number)
 
     def pause(self) -> None:
         user = self.random.choice(list(self.order.users.values()))
         handle = self.queue.user(user.name)
         if user.is_paused:
-            handle.resume(now=NOW)
+            handle.resume(now=self.now)
         else:
-            handle.pause(now=NOW)
+            handle.pause(now=self.now)
         self.order.pause(user.name, not user.is_paused)
 
     def serve(self) -> None:
         if len(self.running) == self.slots:
             self.finish()
-        leases = self.queue.pop_batch(1, "w", now=NOW)
+        leases = self.queue.pop_batch(1, "w", now=self.now)
         start = self.order.start()
         found = [(lease.user_id, lease.lane) for lease in leases]
         assert found == ([(start.user.name, start.lane)] if start else [])
@@ -86,12 +120,12 @@ class World:
 
     def finish(self) -> None:
         if ended := self.ended():
-            self.queue.finish(ended[0], now=NOW)
+            self.queue.finish(ended[0], now=self.now)
             self.order.finish(ended[1])
 
     def give_back(self) -> None:
         if ended := self.ended():
-            self.queue.release(ended[0], now=NOW)
+            self.queue.release(ended[0], now=self.now)
             self.order.give_back(ended[1])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from django_fairque.engine.model.limits import TaskLimit, limit_id_of
+from tests.engine.tokens import Tokens
 
 
 @dataclass
@@ -18,6 +19,7 @@ class Work:
     lane: str
     limits: tuple[TaskLimit, ...]
     expires: float = math.inf
+    started: float = 0.0
 
     def limit_ids(self) -> list[str]:
         return [limit_id_of(limit.key, self.user if limit.is_of_user else None) for limit in self.limits]
@@ -31,9 +33,11 @@ class Person:
     is_paused: bool = False
     organization: str | None = None
     running: int = 0
+    tokens: Tokens = field(default_factory=Tokens)
 
-    def has_place(self, beyond: int = 0) -> bool:
-        return not self.is_paused and (self.cap is None or self.running < self.cap + beyond)
+    def has_place(self, now: float, beyond: int = 0) -> bool:
+        has_room = self.cap is None or self.running < self.cap + beyond
+        return not self.is_paused and self.tokens.free_at <= now * 1e6 and has_room
 
 
 @dataclass
@@ -71,7 +75,7 @@ class Places:
 
     def may_start(self, work: Work, now: float) -> bool:
         user, *organization = self.chain(work)
-        is_free = user.has_place(int(work.lane == "urgent")) and all(one.has_place() for one in organization)
+        is_free = user.has_place(now, int(work.lane == "urgent")) and all(one.has_place(now) for one in organization)
         return is_free and self.has_room(work, now)
 
     def start(self, task_id: str, now: float) -> None:
@@ -79,8 +83,10 @@ class Places:
         work = self.queued.pop(task_id)
         assert self.may_start(work, now), f"{task_id} started without a place: {work}"
         self.running[task_id] = work
+        work.started = now
         for one in self.chain(work):
             one.running += 1
+            one.tokens.take(now)
         for limit, limit_id in zip(work.limits, work.limit_ids(), strict=True):
             self.at_once[limit_id] += 1
             if limit.gap is not None:
@@ -90,6 +96,8 @@ class Places:
         work = self.running.pop(task_id)
         for one in self.chain(work):
             one.running -= 1
+            if is_given_back:
+                one.tokens.give_back(work.started)
         for limit, limit_id in zip(work.limits, work.limit_ids(), strict=True):
             self.at_once[limit_id] -= 1
             if is_given_back and limit.gap is not None:

@@ -175,6 +175,15 @@ def test_repair_restores_the_places_of_limits(make_queue: MakeQueue, redis: Redi
     assert total == 6
 
 
+def test_a_lost_task_does_not_keep_the_limit_of_its_user_full(queue: FairQueue, redis: Redis) -> None:
+    limit = TaskLimit("k", 1, is_of_user=True)
+    lost, waiting = push(queue, "a", limit, number=2)
+    redis.delete(f"fq:{{default:0}}:task:{lost}", f"fq:{{default:0}}:payload:{lost}")
+    assert fetch(queue) == []
+    queue.sweep(now=NOW)
+    assert [lease.task_id for lease in fetch(queue)] == [waiting]
+
+
 def test_a_call_looks_at_eight_users_of_a_limit_in_vain(queue: FairQueue, redis: Redis) -> None:
     """The members of an organization were standing at the limit when it was paused."""
     queue.push(task("holder", limits=[TaskLimit("k", 1)]), now=NOW)

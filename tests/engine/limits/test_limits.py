@@ -210,6 +210,32 @@ def test_a_more_urgent_task_of_a_limit_of_one_user_does_not_wait_behind_an_admit
     assert fetch(queue, 1)[0].task.task_id == critical
 
 
+def test_an_urgent_task_of_a_rate_does_not_wait_for_the_tokens_of_admitted_tasks(queue: FairQueue) -> None:
+    api = TaskLimit("api", gap=1_000_000, burst=3, is_of_user=True)
+    queue.user("a").set_max_running(1, now=NOW)
+    push(queue, "a")
+    assert len(fetch(queue)) == 1
+    push(queue, "a", api, number=2)
+    push(queue, "a", api, lane="urgent", number=4)
+    for _ in range(3):
+        finish(queue, *fetch(queue))
+    assert fetch(queue) == []
+    assert [lease.lane for lease in fetch(queue, now=NOW + 1)] == ["urgent"]
+
+
+@pytest.mark.parametrize("is_of_user", [False, True])
+def test_a_purge_of_a_user_cancels_its_tasks_that_wait_at_limits(queue: FairQueue, is_of_user: bool) -> None:
+    limits = [TaskLimit(f"k{number}", 1, is_of_user=is_of_user) for number in range(3)]
+    for limit in limits:
+        push(queue, "a", limit, number=300)
+        push(queue, "b", limit, number=2)
+    push(queue, "a", number=10)
+    user = queue.user("a")
+    assert [user.purge(500, now=NOW), user.purge(now=NOW), user.purge(now=NOW)] == [500, 410, 0]
+    assert queue.get_queue_sizes("a").total == 0
+    assert queue.get_stats().states["queued"] == 6
+
+
 def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)
@@ -231,16 +257,83 @@ def test_a_graph_with_a_task_that_must_not_wait_is_refused_as_a_whole(queue: Fai
         queue.get_task("first")
 
 
+def states_of(queue: FairQueue, *task_ids: str) -> list[str]:
+    return [queue.get_task(task_id).state.value for task_id in task_ids]
+
+
+REBUILD = TaskLimit("rebuild", 1, at_limit="newest")
+
+
 @pytest.mark.parametrize("is_of_user", [False, True])
-def test_the_newest_task_of_a_limit_replaces_those_of_its_user_that_wait(queue: FairQueue, is_of_user: bool) -> None:
-    limit = TaskLimit("rebuild", 1, is_of_user=is_of_user, at_limit="newest")
+def test_the_newest_task_of_a_limit_replaces_the_waiting_ones(queue: FairQueue, is_of_user: bool) -> None:
+    limit = REBUILD._replace(is_of_user=is_of_user)
     (running,) = push(queue, "a", limit)
     assert len(fetch(queue)) == 1
-    (other,) = push(queue, "b", limit)
+    (of_other_user,) = push(queue, "b", limit)
     first, second = push(queue, "a", limit) + push(queue, "a", limit)
     third, fourth = push(queue, "a", limit, number=2)
-    states = [queue.get_task(task_id).state.value for task_id in (running, other, first, second, third, fourth)]
-    assert states == ["started", "queued", "canceled", "canceled", "canceled", "queued"]
+    assert states_of(queue, running, first, second, third, fourth) == [
+        "started",
+        *["canceled"] * 3,
+        "queued",
+    ]
+    assert states_of(queue, of_other_user) == ["queued" if is_of_user else "canceled"]
+    assert queue.check_invariants() == []
+
+
+def test_the_newest_task_of_a_push_replaces_those_of_other_users_in_the_same_push(queue: FairQueue) -> None:
+    results = queue.push_batch([task(user, limits=[REBUILD]) for user in "abc"], now=NOW)
+    assert states_of(queue, *(result.task_id for result in results)) == ["canceled", "canceled", "queued"]
+
+
+def test_the_newest_task_of_a_limit_replaces_a_task_of_a_paused_user(queue: FairQueue) -> None:
+    (waiting,) = push(queue, "a", REBUILD)
+    queue.user("a").pause(now=NOW)
+    assert fetch(queue) == []
+    push(queue, "b", REBUILD)
+    assert states_of(queue, waiting) == ["canceled"]
+    assert started(queue, fetch(queue)) == ["b"]
+    assert queue.check_invariants() == []
+
+
+def test_the_newest_task_of_a_limit_replaces_a_task_that_waits_at_another_limit(queue: FairQueue) -> None:
+    api = TaskLimit("api", 1)
+    push(queue, "c", api)
+    assert len(fetch(queue)) == 1
+    (waiting,) = push(queue, "a", REBUILD, api)
+    push(queue, "b", REBUILD)
+    assert states_of(queue, waiting) == ["canceled"]
+    assert queue.check_invariants() == []
+
+
+def test_the_newest_task_of_a_limit_replaces_a_failed_task_that_waits_again(queue: FairQueue) -> None:
+    (retried,) = push(queue, "a", REBUILD)
+    (lease,) = fetch(queue)
+    queue.settle([Outcome.fail(lease, "an error", delay=5)], now=NOW)
+    queue.sweep(now=NOW + 6)
+    assert states_of(queue, retried) == ["queued"]
+    push(queue, "b", REBUILD, now=NOW + 6)
+    assert states_of(queue, retried) == ["canceled"]
+
+
+def test_a_task_that_waits_for_a_replaced_task_of_another_user_is_canceled_too(queue: FairQueue) -> None:
+    queue.push_graph(
+        [task("a", task_id="rebuild", limits=[REBUILD]), task("a", task_id="mail", depends_on=["rebuild"])], now=NOW
+    )
+    push(queue, "b", REBUILD)
+    queue.sweep(now=NOW)
+    assert states_of(queue, "rebuild", "mail") == ["canceled", "canceled"]
+
+
+def test_a_push_replaces_a_hundred_tasks_and_the_next_push_the_others(queue: FairQueue) -> None:
+    push(queue, "a", REBUILD)
+    queue.push_batch([task(f"u{number}", limits=[REBUILD._replace(at_limit="wait")]) for number in range(250)], now=NOW)
+    counts = []
+    for _ in range(3):
+        push(queue, "b", REBUILD)
+        counts.append(queue.get_stats().states["canceled"])
+    assert counts == [100, 200, 253]
+    assert queue.check_invariants() == []
 
 
 @pytest.mark.parametrize(

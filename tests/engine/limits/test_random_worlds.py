@@ -16,11 +16,19 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
+from tests.engine.tokens import Rate
 
 from .oracle import Person, Places, Work
 
-PLANS = {"": None, "small weight=0.5 cap=1": 1, "large weight=4 cap=3": 3, "open weight=2": None}
-"""The texts of plans, and the number of tasks that a user of each may run at once."""
+PLANS: dict[str, tuple[int | None, Rate | None]] = {
+    "": (None, None),
+    "small weight=0.5 cap=1": (1, None),
+    "large weight=4 cap=3": (3, None),
+    "open weight=2": (None, None),
+    "slow cap=2 rate=2 gap=500000 burst=1": (2, Rate(500_000, 1)),
+    "metered rate=1 gap=1000000 burst=3": (None, Rate(1_000_000, 3)),
+}
+"""The texts of plans; the number of tasks that a user of each may run at once, and its rate."""
 
 
 class World:
@@ -45,6 +53,7 @@ class World:
         for number in range(self.random.choice([0, 0, 2])):
             self.places.organizations[f"o{number}"] = Person(self.random.choice([None, 1, 2]))
             self.queue.organization(f"o{number}").set_max_running(self.places.organizations[f"o{number}"].cap, now=NOW)
+            self.queue.organization(f"o{number}").set_share(self.random.choice([None, 0.1, 0.4]), now=NOW)
         for number in range(self.random.choice([2, 5, 30])):
             self.add_user(f"u{number}")
 
@@ -105,8 +114,11 @@ class World:
             expires_at = self.now + expires if expires else float("inf")
             self.places.queued[made.task_id] = Work(user, lane, tuple(limits), expires_at)
         self.queue.push_batch(tasks, now=self.now)
-        if self.has_plans and user not in self.has_explicit_cap:
-            self.places.users[user].cap = PLANS[self.plan_of.get(user, "")]
+        if self.has_plans:
+            cap, rate = PLANS[self.plan_of.get(user, "")]
+            self.places.users[user].tokens.set_rate(rate, self.now)
+            if user not in self.has_explicit_cap:
+                self.places.users[user].cap = cap
 
     def serve(self) -> None:
         number = self.random.choice([1, 1, 4, 50])

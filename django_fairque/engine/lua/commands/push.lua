@@ -23,6 +23,6 @@
 --         under another id: its index, the id under which the work is known.
 --         Without a signature, where workers require one, the call is the error UNSIGNED.
 --         A refused graph: now, then 'missing' index id, or 'full' index, or 'conflict' index, or 'cycle' ids, or 'size' id
--- COST    12 commands for one task, 2 for each user in bulk, 5 a dependency
+-- COST    12 commands for one task, 2 for each user in bulk, 5 a dependency, 15 for each task that is replaced at a limit
 -- include numbers clock push_write
 return { numbers.exact(clock.now), unpack(push_write.accept(FIRST_ARG)) }

@@ -8,7 +8,7 @@
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if incidents are open or workers were lost, how many acts on many tasks workers carry out, 1 if this minute has no sample yet
 -- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
--- include numbers calls keys options counters clock slot statistics writes ring users saving mirrors removal user_periods due_work lost_workers
+-- include numbers calls keys options counters clock slot statistics writes ring users limits saving mirrors removal user_periods due_work lost_workers
 if ARGV[FIRST_ARG] then
   if counters.shard.sampled ~= math.floor(clock.now / 60e6) then
     slot.touch(P .. 'stats:hours')
@@ -52,6 +52,7 @@ for _, id in ipairs(due_work.read_due(K.mirrors, options.sweep_limit)) do
   local mirror, is_waited = mirrors.read(id), redis.call('EXISTS', keys.waiting(id)) == 1
   if mirror and is_waited then mirrors.watch(mirror) else mirrors.forget(id) end
 end
+limits.correct_one(users.load)
 due_work.set_next()
 local served = redis.call('ZCARD', K.ring)
 -- Versions before did not count active users. Without organizations all who stand in the ring are active; with them a member of a

@@ -13,6 +13,7 @@ function keys.scheduled(user_name) return P .. 'queue:user:' .. user_name .. ':s
 function keys.limit(id) return P .. 'limit:' .. id end
 function keys.limit_users(id, lane) return P .. 'limit_users:' .. lane .. ':' .. id end
 function keys.limit_tags(id) return P .. 'limit_tags:' .. id end
+function keys.limit_waiting(id) return P .. 'limit_waiting:' .. id end
 function keys.limit_queue(id, user_name) return P .. 'limit_queue:' .. #user_name .. ':' .. user_name .. ':' .. id end
 function keys.parked(entry) return P .. 'parked:' .. entry end
 function keys.leases(worker) return P .. 'leases:' .. worker end

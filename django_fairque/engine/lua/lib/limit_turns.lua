@@ -229,7 +229,7 @@ function limit_turns.take(turn)
     writes.zrem(keys.limit_queue(limit.id, user.name), id)
     if task and task.state == 'queued' and task.user == user.name and task.raw.waits_at == limit.id then
       task.owner = user
-      limits.stop_waiting(limit, user, task.priority)
+      limits.stop_waiting(limit, user, task)
       if task.expires and task.expires <= clock.now then
         next_task.expired[#next_task.expired + 1] = task
       elseif limits.begin(user, task) then
@@ -250,7 +250,7 @@ function limit_turns.take_companion(turn, task)
     or another.limits ~= task.limits or another.expires and another.expires <= clock.now then return nil end
   window.at = window.at + 1
   writes.zrem(keys.limit_queue(limit.id, user.name), id)
-  limits.stop_waiting(limit, user, another.priority)
+  limits.stop_waiting(limit, user, another)
   another.owner = user
   return another
 end

@@ -66,10 +66,13 @@ function limits.free(limit)
   return math.min(places, limit.burst - math.ceil(math.max(0, limit.tat - clock.now) / limit.gap))
 end
 
--- From when the limit has a place, or one more than it has admitted tasks, as far as the time decides.
+-- From when the limit has a place (for critical and urgent tasks), or if it has one, one more than it has admitted tasks, as far as the time
+-- decides.
 local function opens_at(limit)
-  local at, admitted = limit.closed or 0, limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
-  return limit.gap and math.max(at, limit.tat - limit.gap * (limit.burst - 1 - admitted)) or at
+  local at = limit.closed or 0
+  if not limit.gap then return at end
+  local first, admitted = limit.tat - limit.gap * (limit.burst - 1), limit.has_queue and 0 or math.min(limit.admitted, limit.burst - 1)
+  return math.max(at, first > clock.now and first or first + limit.gap * admitted)
 end
 
 local function set_values(limit, at_once, gap, burst)
@@ -89,7 +92,7 @@ function limits.of(task, is_push, user_name)
     local is_of_user = string.find(flags, 'u', 1, true)
     local limit = limits.load(is_of_user and 'u:' .. #user_name .. ':' .. user_name .. ':' .. parts[i] or 's:' .. parts[i])
     if is_push or not (limit.at_once or limit.gap) then set_values(limit, parts[i + 1], parts[i + 2], parts[i + 3]) end
-    if string.find(flags, 'n', 1, true) and not limit.has_queue then -- a task that may be replaced waits at the limit until it starts
+    if string.find(flags, 'n', 1, true) and limit.queue ~= 1 then -- a task that may be replaced waits at the limit until it starts
       limit.has_queue = true
       set(limit, 'queue', 1)
     end
@@ -105,6 +108,7 @@ local function touch_places(task, user)
     slot.touch(keys.limit_queue(limit.id, user.name))
     if limit.has_queue then
       slot.touch(keys.limit_tags(limit.id))
+      if limit.queue == 1 then slot.touch(keys.limit_waiting(limit.id)) end
       for _, lane in ipairs(LANES) do slot.touch(keys.limit_users(limit.id, lane)) end
     end
   end
@@ -161,6 +165,17 @@ function limits.reconsider(id, load_user)
   return limit
 end
 
+-- Correct one limit, drawn at random among those with waiting tasks. An admitted task that was lost on the server keeps its limit full until
+-- this finds that the user has no ready tasks.
+function limits.correct_one(load_user)
+  local id = limits.are_waiting() and redis.call('ZRANDMEMBER', K.limits)
+  local user_name = id and limits.owner_name(id)
+  local user, limit = user_name and load_user(user_name), user_name and limits.load(id)
+  if not user or user.is_damaged or limit.admitted == 0 or user.ready + user['ready:0'] + user['ready:7'] > 0 then return end
+  for _, field in ipairs({ 'admitted', ADMITTED[6], ADMITTED[7] }) do set(limit, field, 0) end
+  limits.reconsider(id, load_user)
+end
+
 -- Whether a task is refused because a limit at which it must not wait has no place. Its limits have the values that it names.
 local function flags_of(task) return function(i) return lists.unpack(task.limits)[5 * i] end end
 function limits.refuses(task, user_name)
@@ -187,7 +202,12 @@ local function count_waiting(limit, user, priority, amount)
   counters.count('limited', amount)
   counters.count('depth:' .. priority, amount)
 end
-function limits.stop_waiting(limit, user, priority) count_waiting(limit, user, priority, -1) end
+function limits.stop_waiting(limit, user, task)
+  for _, one in ipairs(limits.of(task)) do
+    if one.queue == 1 then writes.zrem(keys.limit_waiting(one.id), task.id) end
+  end
+  count_waiting(limit, user, task.priority, -1)
+end
 
 local function wait_at(limit, user, task)
   arriving[#arriving + 1] = { limit = limit, user = user, task = task }
@@ -247,7 +267,7 @@ function limits.leave(user, task)
   local limit = limits.load(id)
   limit.left[task.id] = true
   writes.zrem(keys.limit_queue(id, user.name), task.id)
-  count_waiting(limit, user, task.priority, -1)
+  limits.stop_waiting(limit, user, task)
   return true
 end
 
@@ -321,6 +341,9 @@ local function arrive(one)
   redis.call('HSET', task.key, 'waits_at', limit.id)
   writes.zadd(keys.limit_queue(limit.id, one.user.name), limits.score(task), task.id)
   if limit.has_queue then limits.stand(limit, one.user.name, queues.lane_of(task.priority)) end
+  for _, another in ipairs(limits.of(task)) do
+    if another.queue == 1 then writes.zadd(keys.limit_waiting(another.id), task.ready, task.id) end
+  end
 end
 
 -- Write where the limit stands in the indexes. Invariant: `limited:{lane}` has the limits with a free place at which users stand.

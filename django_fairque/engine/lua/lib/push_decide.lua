@@ -1,13 +1,13 @@
 -- Read the tasks of a push and decide about each: accepted, a duplicate, refused, or a replacement. Nothing is written here
 -- (lib/push_write.lua writes). Used by push, deliver and fire.
 --
--- include numbers calls keys lists options clock slot records users plans bounds task_record limits moves push forms
+-- include numbers calls keys lists options clock slot writes records users plans bounds task_record limits moves push forms
 
 local push_decide = {}
 
 local CHUNK = calls.CHUNK
 
-local MOST_REPLACED = 100
+local MOST_REPLACED = 100 -- waiting tasks in a push, and one more for each accepted task
 local REPLACED = 'replaced by a newer task of limit '
 push_decide.REPLACED = REPLACED
 
@@ -92,23 +92,29 @@ local function check_queue_type(user, is_critical)
   if not calls.attempt(is_critical and 'LLEN' or 'ZCARD', key) then calls.refuse_damaged(key) end
 end
 
--- Accept a task with limits. At a limit of which the newest task counts, it replaces the waiting ones of its user.
+-- Replace the tasks that wait at a limit, oldest first. The next push replaces those beyond the bound.
+local function replace_waiting(limit)
+  local key, left = keys.limit_waiting(limit.id), MOST_REPLACED + #push.accepted - #push.replaced
+  for _, id in ipairs(calls.attempt('ZRANGE', key, 0, left - 1) or {}) do
+    local task = task_record.read(id)
+    local owner = task and task.state == 'queued' and users.load(task.user)
+    if not owner then
+      writes.zrem(key, id) -- left over: its task was lost
+    elseif not (push.is_replaced[id] or owner.is_damaged) then
+      push.is_replaced[id] = true
+      push.replaced[#push.replaced + 1] = task
+      task.owner, task.replaced_by = owner, limit.id
+      moves.touch(task)
+    end
+  end
+end
+
+-- Accept a task with limits. At a limit of which the newest task counts, it replaces the earlier tasks of all users.
 local function accept_limits(item)
   limits.touch(item, true)
   for _, limit in ipairs(limits.accept(item)) do
-    local earlier = limit.newest and limit.newest[item.owner]
-    if earlier then earlier.dropped = REPLACED .. limit.id end
-    limit.newest = limit.newest or {}
-    limit.newest[item.owner] = item
-    for _, id in ipairs(calls.attempt('ZRANGE', keys.limit_queue(limit.id, item.owner.name), 0, MOST_REPLACED - 1) or {}) do
-      local task = not push.is_replaced[id] and task_record.read(id)
-      if task and task.state == 'queued' then
-        push.is_replaced[id] = true
-        push.replaced[#push.replaced + 1] = task
-        task.owner, task.replaced_by = item.owner, limit.id
-        moves.touch(task)
-      end
-    end
+    if limit.newest then limit.newest.dropped = REPLACED .. limit.id else replace_waiting(limit) end
+    limit.newest = item
   end
 end
 
