@@ -16,6 +16,7 @@ from fairque_docs.search_index import FILE, search_index
 from django_fairque.management.page_search import search, user_pages
 from tests.docs.blocks import DOCS, ROOT
 from tests.docs.questions import QUESTIONS
+from tests.docs.test_site import PLAIN
 
 QUERIES = {
     "noisy neighbor": "guides/noisy-neighbors",
@@ -50,6 +51,7 @@ QUERIES = {
     "graceful shutdown": "guides/workers",
     "signature": "explanation/security",
     "settings": "reference/settings",
+    "simulation": "playground",
 }
 MOST_MISSED = 4
 """Questions whose page may be after the third."""
@@ -67,9 +69,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built := os.environ.get("FAIRQUE_TEST_SITE"):
         return Path(built)
     out = tmp_path_factory.mktemp("site")
-    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONDEVMODE", "PYTHONWARNINGS")}
     command = [sys.executable, "-m", "sphinx", "-q", str(DOCS), str(out)]
-    subprocess.run(command, cwd=ROOT, env=plain, check=True, timeout=600)
+    subprocess.run(command, cwd=ROOT, env=PLAIN, check=True, timeout=600)
     return out
 
 
