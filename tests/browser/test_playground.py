@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from django_fairque.engine.model.lanes import LANES
+from django_fairque.engine.model.lanes import LANES, Lane
+from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.queue.queue import FairQueue
 from tests.docs.blocks import DOCS, ROOT
@@ -43,7 +44,7 @@ RUN_SCRIPT = """({weights, slots, steps}) => {
 
 def make_script(seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
-    lanes = chance.choice([["normal"], ["normal", "bulk"], ["urgent", "normal"], list(LANES), list(LANES)])
+    lanes: list[Lane] = chance.choice([["normal"], ["normal", "bulk"], ["urgent", "normal"], list(LANES), list(LANES)])
     weights = {f"u{number}": chance.choice([0.5, 1, 1, 2, 4]) for number in range(chance.randint(2, 8))}
     steps: list[tuple[Any, ...]] = []
     for action in chance.choices(["push", "start", "finish"], weights=[2, 4, 3], k=300):
@@ -57,7 +58,7 @@ def run_on_the_server(redis: Redis, script: dict[str, Any]) -> list[list[str] | 
     queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
     for user, weight in script["weights"].items():
         queue.user(user).set_weight(weight, now=NOW)
-    running, starts = [], list[list[str] | None]()
+    running, starts = list[Lease](), list[list[str] | None]()
     for action, *details in script["steps"]:
         if action == "push":
             user, lane, number = details
