@@ -21,6 +21,7 @@ OFFLINE_PAGES = (
     "contributing/log-messages",
     "contributing/messages",
     "reference/python",
+    "reference/exceptions",
     "reference/glossary",
 )
 """The pages whose entries explain a message, a check or a word."""

@@ -158,7 +158,7 @@ USER_PAGES = {
         *(page for folder in ("guides", "explanation", "reference") for page in (DOCS / folder).rglob("*.md")),
     ]
 } - {"changes", "development", "versions"}
-MOST_PAGES, MOST_WORDS = 43, 1500
+MOST_PAGES, MOST_WORDS = 48, 1500
 """Without the recipes of the cookbook, which has a page for each."""
 MOST_WORDS_IN_ALL = 45_000
 KEYWORDS = re.compile(r"<!-- keywords: .* -->")

@@ -13,11 +13,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
     from .directives import CommandDirective, ContractsDirective
     from .markdown_pages import write_markdown
     from .messages import complete_messages
-    from .metadata import with_description, with_metadata
+    from .metadata import with_description, with_metadata, with_scripts
     from .options import with_accepted_values
     from .outside import OutsideLinks
     from .rootpages import with_root_pages
-    from .search_index import with_search, write_search_index
+    from .search_index import write_search_index
     from .toctrees import without_empty_globs
 
     app.add_transform(Anchors)
@@ -30,7 +30,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", complete_messages)
     app.connect("doctree-read", with_metadata)
     app.connect("html-page-context", with_description)
-    app.connect("html-page-context", with_search)
+    app.connect("html-page-context", with_scripts)
     app.connect("build-finished", write_search_index)
     app.connect("build-finished", write_markdown)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

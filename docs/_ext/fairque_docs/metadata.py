@@ -1,4 +1,4 @@
-"""What a page has besides its text: whether it is searched, its description, and the link to its Markdown."""
+"""The parts of a page besides its text: whether it is searched, its description, the link to its Markdown, and its scripts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
+
+from .search_index import FILE
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -17,6 +19,7 @@ LINKED_ONLY = ("examples/", "contributing/index")
 """Beginnings of the names of pages that are linked to, and are in no table of contents: the sidebar has the pages for users."""
 CARD_PICTURE = "_static/overview.png"
 DESCRIPTION_CHARACTERS = 160
+PAGE_SCRIPTS = {"search": (FILE, "search.js"), "playground": ("fair_order.js", "playground.js")}
 
 
 def with_metadata(app: Sphinx, doctree: nodes.document) -> None:
@@ -52,6 +55,16 @@ def with_description(
         f"{of_card}"
         f'<link rel="alternate" type="text/markdown" href="{file}" />'
     )
+
+
+def with_scripts(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Load the scripts of a page that has some. Those of the search run after Sphinx's, one of whose functions they replace."""
+    for script in PAGE_SCRIPTS.get(pagename, ()):
+        app.add_js_file(script, loading_method="defer")
+    if pagename == "playground":
+        app.add_css_file("playground.css")
 
 
 def description(doctree: nodes.document) -> str:

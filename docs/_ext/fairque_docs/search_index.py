@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from docutils import nodes
     from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
@@ -151,12 +150,3 @@ def write_search_index(app: Sphinx, exception: Exception | None) -> None:
         index = search_index() | {"parts": [part[:3] for part in search_index()["parts"]]}
         text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
         Path(app.outdir, "_static", FILE).write_text(f"const FairqueIndex = {text};\n", encoding="utf-8")
-
-
-def with_search(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: nodes.document | None
-) -> None:
-    """Load the index in the page with the results. Its scripts run after those of Sphinx, one of whose functions they replace."""
-    if pagename == "search":
-        app.add_js_file(FILE, loading_method="defer")
-        app.add_js_file("search.js", loading_method="defer")
