@@ -145,8 +145,8 @@ _READS: dict[str, tuple[str, tuple[Any, ...], Callable[[Any], Any]]] = {
 """For each type of key the command that reads it, its arguments, and the function that converts the reply."""
 _OWNERLESS = split_names("""
     stats wake workers worker revoked reply unique xcom alerts schedules delivered events outbox probe quarantine
-    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags limit_waiting periods incidents incident runs
-    acts act act_progress act_tasks
+    crashed_alone shards code_versions signing_keys deployments xcoms xcom_bytes limit_tags limit_waiting periods
+    incidents incident runs acts act act_progress act_tasks
 """)
 """Kinds of keys that belong to the whole shard, or expire by themselves."""
 _REGISTRIES = split_names("""
