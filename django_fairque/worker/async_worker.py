@@ -39,9 +39,9 @@ class AsyncWorker:
     ``queues`` and ``arguments`` are those of `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` in the
     same cases as `Worker`.
 
-    Threads fetch tasks, renew leases and report outcomes, over separate connections. They continue while a task blocks
-    the loop. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop, ends the
-    program (`Worker` and ``fairque_worker`` prevent this).
+    Threads fetch tasks, renew leases and report outcomes, over separate connections. These threads continue while a
+    task blocks the loop. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop,
+    ends the program (`Worker` and ``fairque_worker`` prevent this).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Isolates each task from the next: each task gets a new context (`contextvars.Context`) and checked database
 connections.
 
-A new context is empty. It is not a copy of the worker's context, because some libraries change objects in context
+A new context is empty instead of a copy of the worker's context, because some libraries change objects in context
 variables in place (for example `decimal` and sentry-sdk), and all copies would share these objects. Only Django's
 caches are kept from one task to the next, because a cache has connections.
 

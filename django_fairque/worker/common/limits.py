@@ -113,8 +113,8 @@ class Guard:
 def run_guarded(
     guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
-    """Call ``body``, which may be interrupted, and return its result. If the interruption was raised outside of
-    ``body``, return the result of ``instead``.
+    """Call ``body``, which may be interrupted, and return its result. If an interruption ended
+    ``body``, return the result of ``on_interrupted``.
     """
     outcome: T | None = None
     try:

@@ -2,10 +2,10 @@
 
 The supervisor must know the current work even if the child is dead, or can't answer because a task holds the
 interpreter lock. So the child sends no messages about its work: the supervisor reads the shared memory. The memory
-contains, for each slot, the leases that run, their start time and their time limit. It also contains counts that grow
-while the process and the fetch loop of each shard make progress, and the number of outcomes that are not reported.
-Times are of `time.monotonic()`, which is the same clock in all processes of a machine. But a task may have patched the
-function in the child. So the supervisor notes with its own clock when a count last changed (`board_watch`).
+contains, for each slot, the leases that run, their start time and their time limit. There are also counts that grow
+while the process and the fetch loop of each shard make progress, and there is the number of outcomes that are not
+reported. Times are of `time.monotonic()`, which is the same clock in all processes of a machine. But a task may have
+patched the function in the child. So the supervisor notes with its own clock when a count last changed (`board_watch`).
 
 A slot's version is odd while a task runs. The child changes the version after it has written the record of a starting
 task, and before it clears the record of a task that has ended. So a reader that finds the same odd version before and

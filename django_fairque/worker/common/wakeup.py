@@ -32,8 +32,8 @@ class Wakeup:
     def wait(self, seconds: float, is_due: Callable[[], bool] = bool) -> None:
         """Sleep until `notify` is called, or ``seconds`` have passed.
 
-        ``is_due`` returns whether there is already a reason not to sleep. It is called after ``is_waiting`` is set, so
-        an event in between is not missed.
+        ``is_due`` returns whether there is already a reason not to sleep. The call is made after ``is_waiting`` is set,
+        so an event in between is not missed.
         """
         self.is_waiting = True
         if not is_due():

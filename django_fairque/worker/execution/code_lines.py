@@ -32,7 +32,8 @@ def find_thread_line(frame: FrameType | None) -> str:
 def find_coroutine_line(coroutine: Any, loop_frame: FrameType | None) -> str:
     """Return the line that a coroutine awaits or runs; empty if the coroutine has ended.
 
-    ``loop_frame`` is the innermost frame of the loop's thread. A running coroutine may have called functions.
+    ``loop_frame`` is the innermost frame of the loop's thread. For a running coroutine, the search begins there,
+    because the coroutine may have called functions.
     """
     if type(coroutine) is CoroutineType and coroutine.cr_running:
         return _describe(_walk(loop_frame, coroutine.cr_frame))

@@ -517,7 +517,7 @@ class Slot(threading.Thread):
         still wanted.
         """
         # Read the interrupt before the work: then the interrupt can only stop the work that is checked here, or nothing
-        # if that work has ended. It can never stop the slot's next work.
+        # if that work has ended, and never the slot's next work.
         started, interrupt = self.guard.started, self._interrupt
         work = self._work
         if work is None or isinstance(work, list) or self._queue_context is not queue_context or work.key not in leases:
