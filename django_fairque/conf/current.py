@@ -72,9 +72,9 @@ _current = _Current()
 def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     """Return the configuration of this process.
 
-    ``overrides`` are options that take precedence over all sources in the result of this call only. They are nested as
-    in settings; none by default. `set_overrides` sets overrides permanently. Raises `ConfigurationError` with every
-    mistake in all sources.
+    ``overrides`` are options that take precedence over all sources in the result of this call only. The options are
+    nested as in settings; none by default. `set_overrides` sets overrides permanently. Raises `ConfigurationError` with
+    every mistake in all sources.
     """
     if overrides:
         return load(_current.overrides, overrides)
