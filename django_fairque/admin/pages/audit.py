@@ -1,4 +1,4 @@
-"""The audit page: what operators, commands and programs did to a queue."""
+"""The audit page: changes of a queue by operators, commands and programs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 AUDIT_ENTRIES_PER_PAGE = 50
 AUDIT_ENTRIES_SEARCHED = 10_000
-"""The newest entries, among which a text is searched: the database has no index for it."""
+"""Number of newest entries in which a text is searched, because the database has no index for this search."""
 
 
 class AuditPage(AdminPage):
-    """The acts on a queue, the newest first. The page reads only the database, so it works while the server is down."""
+    """The changes of a queue, the newest first. The page reads only the database, so it works while the queue's server
+    is down.
+    """
 
     name = "audit"
     title = _("Audit")
@@ -64,17 +66,19 @@ class AuditPage(AdminPage):
         }
 
     def _clean_parameter(self, name: str) -> str:
-        """PostgreSQL refuses texts with a zero byte."""
+        """Remove zero bytes, because PostgreSQL refuses texts that contain them."""
         return self.request.GET.get(name, "").replace("\0", "")[:256]
 
     def _entries(self) -> QuerySet[AuditEntry]:
-        """Select entries about the queue. Include the ones about its outbox only if the reader may see the outbox."""
+        """Return the audit entries about the queue. Entries about its outbox are included only if the reader may see
+        the outbox.
+        """
         found: QuerySet[AuditEntry] = read_entries().filter(queue=self.queue_name)
         return found if self.may("view_outboxentry") else found.exclude(kind="outbox")
 
 
 def audit_row(entry: AuditEntry) -> dict[str, Any]:
-    """Return what a table shows of an entry, without secrets."""
+    """Return the values that a table shows about an audit entry, without secrets."""
     return {
         "entry": entry,
         "done": redacted_text(entry.text),
