@@ -138,7 +138,7 @@ class StoredError(TaskError):
 
 
 def build_enqueued_result(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
-    """Return the result of a call that was sent at the time ``now`` or that waits for a commit. ``handle`` tells
+    """Return the result of a call that was sent at the time ``now`` or that waits for a commit. ``handle`` shows
     which.
     """
     return _result(task, handle.id, args, kwargs, None if handle.is_waiting else now)

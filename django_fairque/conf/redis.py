@@ -290,7 +290,7 @@ class RedisConfig(Options):
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client with a separate pool, which connects when it is first used. Close it with ``close()``.
 
-        ``decode_responses`` tells whether the client returns text instead of bytes; False by default. Queues need
+        ``decode_responses`` shows whether the client returns text instead of bytes; False by default. Queues need
         bytes. Raises `ConfigurationError` if the cache alias, the credential provider or the directory of
         ``embedded://`` can't be found.
         """
@@ -522,7 +522,7 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
         "protocol": 2,
         "username": sentinel.username,
         "password": sentinel.password.get_secret_value() if sentinel.password else None,
-        # short, because the next sentinel is asked if one does not answer
+        # short, because the next sentinel is tried if one does not answer
         "socket_timeout": config.socket_connect_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
     }

@@ -75,7 +75,7 @@ def connection_pool_kwargs(
     """Return the arguments with which a ``ConnectionPool`` of redis-py reaches the embedded server. The server is not
     started before the first connection is made.
 
-    ``directory`` and ``options`` are the arguments of `EmbeddedServer`. ``asynchronous`` tells whether the pool belongs
+    ``directory`` and ``options`` are the arguments of `EmbeddedServer`. ``asynchronous`` shows whether the pool belongs
     to ``redis.asyncio``; False by default.
     """
     server = EmbeddedServer(directory, **options)

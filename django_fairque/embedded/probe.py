@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class AofStatus:
     """The state of the append-only file. Sizes are in bytes: ``size`` is the current size, ``base_size`` the size after
-    the last rewrite. ``rewriting`` tells whether a rewrite is in progress. ``appendfsync`` is the server's setting.
-    ``last_write_ok`` tells whether the last write succeeded. ``delayed_fsyncs`` is the number of syncs that took more
+    the last rewrite. ``rewriting`` shows whether a rewrite is in progress. ``appendfsync`` is the server's setting.
+    ``last_write_ok`` shows whether the last write succeeded. ``delayed_fsyncs`` is the number of syncs that took more
     than 2 s.
     """
 

@@ -456,7 +456,7 @@ class EmbeddedServer:
         )
 
     def _start_error(self, what: str, directory: PrivateDirectory | None = None) -> RedisConnectionError:
-        """Return an error that tells ``what`` the server did. If a ``directory`` is given, the error contains the end
+        """Return an error that describes ``what`` the server did. If a ``directory`` is given, the error contains the end
         of its log.
         """
         log = server_files.read_log_tail(directory) if directory else ""

@@ -46,7 +46,7 @@ def render_config(directory: Path, socket: Path, appendfsync: str) -> bytes:
         "maxmemory-policy": "noeviction",
         "databases": "16",
         "timeout": "0",
-        # Without a process title of its own, the server shows in `ps` with the path of its configuration file, and so
+        # Without a process title, the server shows in `ps` with the path of its configuration file, and so
         # with its directory.
         "set-proc-title": "no",
         "latency-monitor-threshold": "100",

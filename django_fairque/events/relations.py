@@ -149,7 +149,7 @@ def relation_changed(
             instance.__dict__.setdefault(CLEARING, {})[key] = _read_related_keys(
                 relation.field, instance, using, reverse=reverse
             )
-        # each deleted row of a declared through model sends a signal of its own
+        # each deleted row of a declared through model also sends a signal
         elif when == "post" and not (relation.has_own_rows and word != "add"):
             pks = pk_set
             if word == "clear":

@@ -47,7 +47,7 @@ WEBHOOK_WARNING_SECONDS = 60.0
 
 
 class WebhookError(FairQueueError):
-    """The receiver has not accepted a message. ``is_final`` tells that repeating the message would be useless."""
+    """The receiver has not accepted a message. ``is_final`` shows that repeating the message would be useless."""
 
     def __init__(self, text: str, *, is_final: bool = False) -> None:
         super().__init__(f"the webhook failed: {text}")

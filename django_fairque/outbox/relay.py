@@ -43,7 +43,7 @@ STALE_ROWS_SECONDS = REMOVED_ROW_RECORD_SECONDS / 2
 """Seconds after which rows that were read count as stale. Another process may have delivered such a row so long ago
 that the server no longer remembers it."""
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
-"""Seconds until a row that could not be delivered for a reason of its own is tried again. The pause doubles from the
+"""Seconds until a row that could not be delivered for a reason in the row itself is tried again. The pause doubles from the
 first to the longest value."""
 
 logger = get_logger("django_fairque.outbox")
@@ -51,7 +51,7 @@ logger = get_logger("django_fairque.outbox")
 
 @dataclass
 class Relayed:
-    """The result of one pass over the rows. ``error`` is the reason why the pass stopped early; ``more`` tells that
+    """The result of one pass over the rows. ``error`` is the reason why the pass stopped early; ``more`` shows that
     there were more rows than the pass has read.
     """
 
@@ -199,7 +199,7 @@ class _Relay:
         """Users with a row that waits for a retry. The users' later rows wait too, in all queues."""
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
-        """Deliver the rows of one queue. If a row can't be delivered for a reason of its own, it waits for a retry."""
+        """Deliver the rows of one queue. If a row can't be delivered for a reason in the row itself, it waits for a retry."""
         singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:

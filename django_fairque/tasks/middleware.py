@@ -56,7 +56,7 @@ class TaskSend:
 
 class TaskRun:
     """One call of a task's function, for `TaskMiddleware.around_run`. A worker makes this object from the ``tasks`` of
-    the call, the ``name`` of the task, and ``is_async``, which tells whether the function is a coroutine function.
+    the call, the ``name`` of the task, and ``is_async``, which shows whether the function is a coroutine function.
     """
 
     def __init__(self, tasks: Sequence[TaskContext], name: str, *, is_async: bool) -> None:

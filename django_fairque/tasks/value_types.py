@@ -271,7 +271,7 @@ class CallTypes:
     An annotation that can't be evaluated when the task is declared, because it names a later definition, is read when
     the task is first used. If it still can't be read, or pydantic does not know the type, its values must be JSON.
 
-    ``function`` is the task's function, ``signature`` contains its parameters, and ``is_batch`` tells whether the
+    ``function`` is the task's function, ``signature`` contains its parameters, and ``is_batch`` shows whether the
     function is called with a list of items. ``args`` and ``kwargs`` of the methods are the arguments of one call.
     """
 

@@ -52,7 +52,7 @@ def metrics(
 ) -> MetricsResponse:
     """Return the figures of all queues to a client with a token, in the format that the ``Accept`` header asks for.
 
-    ``is_open`` tells who may read the figures while no token is configured: everyone, or (False) nobody. ``worker``
+    ``is_open`` determines who may read the figures while no token is configured: everyone, or (False) nobody. ``worker``
     contains a worker's own figures.
     """
     try:

@@ -49,7 +49,7 @@ SLOW_FACTOR = 10
 """A running task without a time limit is marked as slow when it has run for this many times the p95 of all run
 times."""
 TASKS_PER_REQUEST = 1000
-"""Maximum number of tasks that one request changes. After that, the operator is asked whether to continue."""
+"""Maximum number of tasks that one request changes. After that, the operator must confirm to continue."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 NAME_FIGURES_HOURS = (1, 24)
 """The periods in hours for which figures by task name can be shown."""

@@ -137,7 +137,7 @@ class LoopMonitor:
         lease = None if culprit is None else _lease_key(culprit)
         if self.blocked is not None and self.blocked.culprit == lease:
             return False
-        leases = getattr(owner, "leases", ())  # the owner may have ended, and left code of its own running
+        leases = getattr(owner, "leases", ())  # the owner may have ended, and left code running
         self.blocked = BlockedLoop(
             describe_leases(leases) if leases else "",
             _format_stack(frames),

@@ -94,7 +94,7 @@ class CallReason(Enum):
 
 @dataclass(eq=False)
 class FetchCall:
-    """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` tells whether a wait for work
+    """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` shows whether a wait for work
     has ended, and ``made_at`` is the time when the call was planned (`time.monotonic()`).
     """
 
@@ -470,7 +470,7 @@ class FetchPlanner:
         return self.fetch_ahead
 
     def wait_ended(self, *, woken: bool, lane: Lane = "bulk") -> None:
-        """Record that the wait for ``lane`` has ended. ``woken`` tells whether work is ready. Can be called from any
+        """Record that the wait for ``lane`` has ended. ``woken`` shows whether work is ready. Can be called from any
         thread.
         """
         self._wait_results.append(woken)

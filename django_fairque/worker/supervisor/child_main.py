@@ -244,5 +244,5 @@ def end_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent died before the kernel was asked
+        if os.getppid() != parent:  # the parent died before the death signal was set
             os._exit(1)
