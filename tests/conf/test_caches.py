@@ -186,12 +186,12 @@ class TestMistakes:
             ("", "has the backend '', which can't be imported"),
         ],
     )
-    def test_another_backend(self, resolve: Any, backend: str, expected: str) -> None:
+    def test_a_cache_with_an_unsupported_backend_is_refused(self, resolve: Any, backend: str, expected: str) -> None:
         assert expected in self.error(resolve, backend, "redis://h")
 
     @both
     @pytest.mark.parametrize("location", ["", None, []])
-    def test_no_location(self, resolve: Any, backend: str, location: Any) -> None:
+    def test_a_cache_without_a_location_is_refused(self, resolve: Any, backend: str, location: Any) -> None:
         assert self.error(resolve, backend, location).endswith("cache 'queues' has no LOCATION")
 
     @both

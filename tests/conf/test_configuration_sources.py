@@ -28,7 +28,7 @@ def with_file(tmp_path: Path, text: str) -> dict[str, Any]:
 
 
 class TestPrecedence:
-    def test_later_wins(self, configure: Configure, tmp_path: Path) -> None:
+    def test_a_later_source_takes_precedence_over_an_earlier_one(self, configure: Configure, tmp_path: Path) -> None:
         settings = {
             **with_file(tmp_path, "worker: {lease_seconds: 20, processes: 20, max_tasks: 20}"),
             "WORKER": {"LEASE_SECONDS": 10, "PROCESSES": 10, "MAX_TASKS": 10, "MAX_MEMORY_MB": 10},
@@ -38,7 +38,7 @@ class TestPrecedence:
         assert (worker.lease_seconds, worker.processes, worker.max_tasks, worker.max_memory_mb) == (40, 30, 20, 10)
         assert worker.concurrency == 8
 
-    def test_from_settings_reads_all_of_it_anew(self, configure: Configure) -> None:
+    def test_from_settings_reads_all_sources_again(self, configure: Configure) -> None:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}}, FAIRQUE_WORKER__MAX_TASKS="3")
         config = FairQueueConfig.from_settings()
         assert (config.worker.processes, config.worker.max_tasks) == (2, 3)
@@ -48,7 +48,7 @@ class TestPrecedence:
         config = configure({"Redis": {"hOST": "h"}, "queue": {"sLA": {"High": 3}}, "Enqueue_On_Commit": False})
         assert (config.redis.host, config.queue.sla["HIGH"], config.enqueue_on_commit) == ("h", 3.0, False)
 
-    def test_none_overrides_nothing(self, configure: Configure) -> None:
+    def test_an_override_of_none_has_no_effect(self, configure: Configure) -> None:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}})
         assert get_config(overrides={"worker": {"processes": None}, "config_file": None}).worker.processes == 2
 
@@ -176,11 +176,13 @@ SWITCHED: dict[str, tuple[str, object]] = {
 class TestTopLevel:
     """Settings outside of any section stand at the top of every source."""
 
-    def test_all_of_it_is_tried(self) -> None:
+    def test_every_top_level_option_has_a_tested_value(self) -> None:
         assert {*SWITCHED, *SECTION_NAMES} == {*FairQueueConfig.model_fields}
 
     @pytest.mark.parametrize("name", SWITCHED)
-    def test_in_every_source(self, configure: Configure, tmp_path: Path, name: str) -> None:
+    def test_a_top_level_option_can_be_set_in_every_source(
+        self, configure: Configure, tmp_path: Path, name: str
+    ) -> None:
         text, value = SWITCHED[name]
         assert getattr(configure({"REDIS": ELSEWHERE}), name) != value
         assert getattr(configure({"REDIS": ELSEWHERE, name.upper(): value}), name) == value
@@ -317,7 +319,7 @@ class TestMistakes:
             ),
         ],
     )
-    def test_in_settings(self, configure: Configure, section: Any, expected: str) -> None:
+    def test_mistakes_in_settings_are_reported(self, configure: Configure, section: Any, expected: str) -> None:
         assert expected in configure.error({"REDIS": ELSEWHERE, **section})
 
     def test_a_time_out_that_is_too_short_for_the_worker(self, configure: Configure) -> None:
@@ -332,7 +334,7 @@ class TestMistakes:
         assert message.startswith("settings.FAIRQUE: expected a mapping; got ")
         assert "\n" not in message
 
-    def test_in_the_environment(self, configure: Configure) -> None:
+    def test_mistakes_in_the_environment_name_the_variable(self, configure: Configure) -> None:
         assert configure.error({"REDIS": ELSEWHERE}, FAIRQUE_WORKER__LEASE_SECONDS="soon") == (
             "environment variable FAIRQUE_WORKER__LEASE_SECONDS: expected a number of seconds greater than 0 and at "
             "most 315360000 (ten years); got 'soon'"
@@ -350,7 +352,7 @@ class TestMistakes:
         message = configure.error({"REDIS": ELSEWHERE}, **{name: "x"})
         assert f"environment variable {name}: unknown key; did you mean {suggestion}?" in message
 
-    def test_in_the_file(self, configure: Configure, tmp_path: Path) -> None:
+    def test_all_mistakes_in_a_file_are_reported_at_once(self, configure: Configure, tmp_path: Path) -> None:
         settings = with_file(tmp_path, "queues:\n  mail:\n    sharts: 3\nworker:\n  processes: many\n")
         file = settings["CONFIG_FILE"]
         assert configure.error(settings).splitlines() == [

@@ -77,7 +77,7 @@ def test_threads_that_come_at_once_get_the_same() -> None:
     assert len({id(queue) for queue in queues}) == 1
 
 
-def test_each_event_loop_has_its_own() -> None:
+def test_each_event_loop_has_its_own_queue() -> None:
     async def get() -> tuple[AsyncFairQueue, AsyncFairQueue]:
         queues = await asyncio.gather(aget_queue(), aget_queue())
         await queues[0].health()
