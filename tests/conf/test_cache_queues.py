@@ -73,7 +73,9 @@ def databases(server: Server, **options: Any) -> set[str]:
 
 @both
 @pytest.mark.parametrize("path", ["unix://{}?db=3", "unix://{}?db=3&socket_timeout=0.001"])
-def test_a_unix_socket(serve: Serve, server: Server, redis: Redis, backend: str, path: str) -> None:
+def test_a_queue_uses_the_unix_socket_of_a_cache(
+    serve: Serve, server: Server, redis: Redis, backend: str, path: str
+) -> None:
     serve(backend, path.format(server.socket))
     assert databases(server) == {"db3"}
 

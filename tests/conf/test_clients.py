@@ -63,7 +63,7 @@ class TestOnAServer:
             client.set("a", "b")
             assert client.get("a") == "b"
 
-    def test_over_tcp_with_credentials(self, make_server: Any) -> None:
+    def test_a_client_connects_over_tcp_with_credentials(self, make_server: Any) -> None:
         port = free_port()
         with make_server("--port", str(port), "--bind", "127.0.0.1").client() as admin:
             admin.config_set("requirepass", "p/@")
@@ -150,7 +150,7 @@ class TestOptions:
         assert (made.max_connections, made.timeout) == (7, 9)
 
     @pytest.mark.parametrize("make", [pool, async_pool])
-    def test_time_outs_and_protocol(self, make: Any) -> None:
+    def test_a_client_has_time_outs_and_a_protocol(self, make: Any) -> None:
         options = make().connection_kwargs
         expected = {"protocol": 2, "socket_timeout": 15, "socket_connect_timeout": 2, "health_check_interval": 30}
         assert {name: options[name] for name in expected} == expected
@@ -176,7 +176,7 @@ class TestOptions:
         options = pool(url="redis://bob:x%40y@h/3").connection_kwargs
         assert (options["username"], options["password"], options["db"]) == ("bob", "x@y", 3)
 
-    async def test_a_cluster_s_client(self) -> None:
+    async def test_a_cluster_client_gets_the_configured_options(self) -> None:
         client = RedisConfig(url="rediss://:p@h:7", cluster=True, max_connections=9).create_async_redis_client()
         assert isinstance(client, AsyncRedisCluster)
         (node,) = client.nodes_manager.startup_nodes.values()

@@ -64,7 +64,7 @@ class TestPrecedence:
 
 
 class TestTheServer:
-    def test_development_has_one_unasked(self, configure: Configure, settings: Settings) -> None:
+    def test_development_uses_an_embedded_server_by_default(self, configure: Configure, settings: Settings) -> None:
         settings.DEBUG = True
         nothings: list[Any] = [{}, None, {"REDIS": {}}, {"REDIS": None}, {"REDIS": {"URL": None}}, {"REDIS": {"DB": 3}}]
         for nothing in nothings:
@@ -72,7 +72,7 @@ class TestTheServer:
         assert configure({"REDIS": {"DB": 3}}).redis.db == 3
 
     @pytest.mark.parametrize("nothing", [{}, None, {"REDIS": {"URL": None}}, {"REDIS": {"SOCKET_TIMEOUT": 20}}])
-    def test_production_must_name_one(self, configure: Configure, settings: Settings, nothing: Any) -> None:
+    def test_production_must_name_a_server(self, configure: Configure, settings: Settings, nothing: Any) -> None:
         settings.DEBUG = False
         message = configure.error(nothing)
         assert message.startswith(
@@ -102,7 +102,7 @@ class TestTheServer:
         assert redis.endpoint == ("i", 7)
         assert redis.password is not None
 
-    def test_parts_of_sentinels_too(self, configure: Configure) -> None:
+    def test_a_later_source_can_override_a_part_of_the_sentinels(self, configure: Configure) -> None:
         settings = {"REDIS": {"SENTINEL": {"SERVICE": "main", "NODES": ["a"]}, "DB": 3}}
         redis = configure(settings, FAIRQUE_REDIS__SENTINEL__SERVICE="other").redis
         assert (redis.address, redis.db) == ("other (of the sentinels a:26379)", 3)
@@ -192,13 +192,13 @@ class TestTopLevel:
     @pytest.mark.parametrize(
         "name", SWITCHED.keys() - {"redact", "request_user", "middleware", "users_label", "code_version"}
     )
-    def test_nonsense_in_the_environment(self, configure: Configure, name: str) -> None:
+    def test_an_invalid_top_level_option_in_the_environment_is_refused(self, configure: Configure, name: str) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": "nonsense"})
         assert message.startswith(f"environment variable FAIRQUE_{name.upper()}: expected ")
 
 
 class TestQueues:
-    def test_default_is_always_declared(self, configure: Configure) -> None:
+    def test_the_default_queue_is_always_declared(self, configure: Configure) -> None:
         assert list(configure({"REDIS": ELSEWHERE}).queues) == ["default"]
         assert set(configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}}).queues) == {"default", "mail"}
 
@@ -213,7 +213,7 @@ class TestQueues:
         assert sms == config.queue == config.queue_config("default")
 
     @pytest.mark.parametrize(("name", "hint"), [("mial", "; did you mean 'mail'?"), ("zzz", ""), ("", ""), (None, "")])
-    def test_an_undeclared_name(self, configure: Configure, name: Any, hint: str) -> None:
+    def test_the_options_of_an_undeclared_queue_are_refused(self, configure: Configure, name: Any, hint: str) -> None:
         config = configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}})
         with pytest.raises(ConfigurationError) as caught:
             config.queue_config(name)
@@ -254,7 +254,7 @@ class TestWorkers:
         assert get_config().worker.processes == 7
         assert get_config(overrides={"worker": {"processes": 8}}).worker.processes == 8
 
-    def test_an_unknown_id(self, configure: Configure, tmp_path: Path) -> None:
+    def test_an_unknown_worker_id_is_refused(self, configure: Configure, tmp_path: Path) -> None:
         configure(with_file(tmp_path, WORKERS))
         with pytest.raises(
             ConfigurationError, match=r"(?m)^override worker.id: unknown worker 'mial'; did you mean mail\?$"
@@ -348,7 +348,9 @@ class TestMistakes:
             ("FAIRQUE_REDIS__SENTINEL__SERVCE", "SERVICE"),
         ],
     )
-    def test_an_unknown_variable(self, configure: Configure, name: str, suggestion: str) -> None:
+    def test_an_unknown_environment_variable_is_reported(
+        self, configure: Configure, name: str, suggestion: str
+    ) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{name: "x"})
         assert f"environment variable {name}: unknown key; did you mean {suggestion}?" in message
 

@@ -48,7 +48,7 @@ async def test_a_queue_for_coroutines_works(redis: Redis) -> None:
     await aclose_queues()
 
 
-async def test_an_undeclared_name() -> None:
+async def test_an_undeclared_queue_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"(?m)queue 'mial' is not declared in QUEUES: .*; did you mean 'mail'\?$"
     ):

@@ -167,7 +167,7 @@ class TestMistakes:
         with pytest.raises(ConfigurationError, match="QueueConfig: expected a mapping of options; got 5"):
             QueueConfig.model_validate(5)
 
-    def test_the_error_crosses_processes(self) -> None:
+    def test_an_error_in_the_options_can_be_pickled(self) -> None:
         with pytest.raises(InvalidOptionsError) as caught:
             QueueConfig(prefix="{}")
         copy = pickle.loads(pickle.dumps(caught.value))
@@ -224,7 +224,7 @@ class TestLanes:
 
 
 class TestSla:
-    def test_every_priority_has_one(self) -> None:
+    def test_every_priority_has_a_default_sla(self) -> None:
         assert set(DEFAULT_SLA) == set(Priority.__members__)
 
     def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
@@ -260,7 +260,7 @@ class TestSweepInterval:
         config = QueueConfig.model_validate({"queue_cleanup_interval": 2})
         assert config.sweep_interval == config.queue_cleanup_interval == 2
 
-    def test_both_names_are_one_too_many(self) -> None:
+    def test_the_current_and_the_former_name_of_an_option_together_are_refused(self) -> None:
         text = error(sweep_interval=1, queue_cleanup_interval=2)
         assert (
             text

@@ -56,7 +56,7 @@ class TestUrl:
         "url",
         [f"redis://bob:{QUOTED}@h/0", f"unix:///s.sock?password={QUOTED}&username=bob", f"redis://bob:{QUOTED}@h"],
     )
-    def test_its_credentials_become_options(self, url: str) -> None:
+    def test_credentials_in_a_url_become_options(self, url: str) -> None:
         config = RedisConfig(url=url)
         assert config.password is not None
         assert (config.username, config.password.get_secret_value()) == ("bob", PASSWORD)
@@ -164,7 +164,7 @@ def test_sentinels_may_be_written_in_several_ways(nodes: Any) -> None:
         ({"cache": "queues"}, "cache queues"),
     ],
 )
-def test_the_address_in_words(options: dict[str, Any], address: str) -> None:
+def test_the_address_of_the_server_is_shown_as_text(options: dict[str, Any], address: str) -> None:
     assert RedisConfig(**options).address == address
 
 

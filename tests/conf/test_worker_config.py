@@ -123,7 +123,7 @@ class TestWhoIsServed:
         assert getattr(WorkerConfig(**{**options, name: [*users[1:], users[1]]}), name)
 
     @pytest.mark.parametrize("name", ["users", "steal"])
-    def test_everyone_stands_alone(self, name: str) -> None:
+    def test_a_star_for_all_users_is_refused_together_with_user_ids(self, name: str) -> None:
         options = {"users": ["z"], name: ["*", "a"]}
         assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" and 1 more' in error(**options)
 

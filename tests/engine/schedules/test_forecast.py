@@ -285,7 +285,7 @@ class TestScheduledTasks:
 
 
 @pytest.mark.parametrize("hours", [0, 49, "24", 1.5])
-def test_other_hours_are_refused(queue: FairQueue, hours: Any) -> None:
+def test_a_forecast_for_other_than_1_to_48_hours_is_refused(queue: FairQueue, hours: Any) -> None:
     with pytest.raises(TaskValidationError, match="hours must be a whole number from 1 to 48"):
         queue.schedules.upcoming(hours)
 
