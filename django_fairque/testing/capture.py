@@ -397,8 +397,8 @@ _keeping = threading.RLock()
 
 class Capture:
     """The captured tasks of a block or a test. Iterating and indexing return the tasks that would be sent, in the order
-    of their calls. `capture_tasks` and `eager` make a capture for a ``with`` block; `enqueued` is the capture of the
-    whole test.
+    of their calls. A capture is made by `capture_tasks` and `eager` for a block; `enqueued` is the capture of the whole
+    test.
     """
 
     def __init__(
