@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_fairque.early_signals import install as _install_early_signals
 
-_install_early_signals()  # before settings and modules of the project, which may take seconds to load
+_install_early_signals()  # called before the settings and modules of the project are loaded, which may take seconds
 
 if TYPE_CHECKING:
     from django_fairque.engine.maintenance.snapshot import Violation as Violation

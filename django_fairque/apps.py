@@ -12,13 +12,15 @@ from django.utils.translation import gettext_lazy as _
 from django_fairque.tasks.transactions.open_transactions import watch_connections
 
 EXTENSIONS = ("checks", "integrations")
-"""Packages that register something when Django starts."""
+"""Packages with a function ``register``, which is called when Django starts."""
 
 watch_connections()
 
 
 class DjangoFairqueConfig(AppConfig):
-    """Registers the system checks; finds the modules ``tasks`` and ``events`` of all installed apps. Asks no server anything."""
+    """The Django app, which registers the system checks, and imports the modules ``tasks`` and ``events`` of all
+    installed apps. No request is sent to a server.
+    """
 
     name = "django_fairque"
     label = "django_fairque"
@@ -31,7 +33,7 @@ class DjangoFairqueConfig(AppConfig):
 
         DEFAULT_KEY.read = _signing_key
         for name in EXTENSIONS:
-            if find_spec(f"django_fairque.{name}") is not None:  # extensions may be removed from the package
+            if find_spec(f"django_fairque.{name}") is not None:  # extensions may have been removed from the package
                 import_module(f"django_fairque.{name}").register()
         autodiscover_modules("tasks")
         autodiscover_modules("events")
@@ -39,7 +41,7 @@ class DjangoFairqueConfig(AppConfig):
 
 
 def _signing_key() -> str | None:
-    # Imported at the first push: it would take a third of the time in which a small project starts.
+    # Imported at the first push, because the import would take a third of the time in which a small project starts.
     from django_fairque.conf.current import signing_key
     from django_fairque.engine.model.signature import DEFAULT_KEY
 

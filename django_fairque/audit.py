@@ -1,7 +1,7 @@
-"""The audit: the acts on queues, with actor, time, object, and the values before and after.
+"""The audit log: actions on queues, each with the actor, the time, the object, and the values before and after.
 
-Entries are in the database (`AuditEntry`) for `KEPT_DAYS` days. An entry that can't be written there goes to the log, because an
-act must not fail for lack of a database.
+Entries are stored in the database (`AuditEntry`) for `KEPT_DAYS` days. If an entry can't be written to the database, it
+is logged, because an action must not fail if the database is unavailable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_fairque.models import AuditEntry
 
 KEPT_DAYS = 90
-"""Days for which an entry is kept. Writing one removes those that are older."""
+"""Days for which an entry is kept. Older entries are removed when a new entry is written."""
 MAX_SUBJECT_CHARACTERS = 256
 
 logger = get_logger("django_fairque.audit")
@@ -36,11 +36,11 @@ logger = get_logger("django_fairque.audit")
 
 @contextmanager
 def acting_as(actor: str, *, source: str = "code") -> Iterator[None]:
-    """Write each change that the block makes to a queue into the audit, as an act of ``actor``.
+    """Record each change of a queue inside a ``with`` block in the audit log, as an action of ``actor``.
 
-    ``actor`` is the name of a person or a program, at most 256 characters. ``source`` is the way of acting that the audit
-    names; "code" by default. Returns a context manager, which concerns this thread or coroutine. Raises
-    `TaskValidationError` if ``actor`` is no text, empty or too long.
+    ``actor`` is the name of a person or a program, at most 256 characters. ``source`` is the origin of the change in
+    the audit log; "code" by default. Returns a context manager, which applies only to this thread or coroutine. Raises
+    `TaskValidationError` if ``actor`` is not a text, empty or too long.
 
         with acting_as("billing"):
             get_queue().user("acme").set_weight(2)
@@ -59,7 +59,7 @@ def acting_as(actor: str, *, source: str = "code") -> Iterator[None]:
 
 @contextmanager
 def collect_acts() -> Iterator[list[Act]]:
-    """Yield a list that gets each act of the block, for one entry of all of them."""
+    """Yield a list to which each action of the block is added, so that one entry can record all of them."""
     acts: list[Act] = []
     with recording(Recorder(acts.append)):
         yield acts
@@ -67,7 +67,7 @@ def collect_acts() -> Iterator[list[Act]]:
 
 @contextmanager
 def acting_once_as(actor: str, source: str) -> Iterator[None]:
-    """Write one entry for everything that the block changes, also if an error ends it."""
+    """Write one entry for all changes in a ``with`` block, even if an error ends the block."""
     with collect_acts() as acts:
         try:
             yield
@@ -79,14 +79,14 @@ def acting_once_as(actor: str, source: str) -> Iterator[None]:
 def write_entry(
     actor: str, source: str, act: Act, *, text: str = "", earlier: AuditEntry | None = None
 ) -> AuditEntry | None:
-    """Write an act into the audit, and remove old entries. Return the entry; None if it could only be logged.
+    """Write an action to the audit log, and remove old entries. Return the entry; None if it could only be logged.
 
     Args:
         actor: the name of the person or program.
-        source: the way of acting: "admin", "command", "fairque_top" or "code".
-        act: the act.
+        source: the origin of the action: "admin", "command", "fairque_top" or "code".
+        act: the action.
         text: the sentence that the actor saw.
-        earlier: the entry of the same act, of which this is the next part; it is extended.
+        earlier: the existing entry of the same action, if this is a further part of the action. The entry is extended.
     """
     from django_fairque.models import AuditEntry
 
@@ -108,7 +108,7 @@ def write_entry(
         text=_clean(text),
     )
     try:
-        # A failure must not end a transaction that is open.
+        # Use a separate transaction, so that an error here does not break a transaction that is already open.
         with transaction.atomic(using=AuditEntry.objects.db):
             entry.save(using=AuditEntry.objects.db)
             _old_entries().delete()
@@ -204,5 +204,5 @@ def _describe_value(value: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """PostgreSQL can't store a NUL character."""
+    """Remove NUL characters, which PostgreSQL can't store."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value

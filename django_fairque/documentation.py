@@ -1,6 +1,7 @@
-"""The documentation of this version: the addresses of its pages, and the entries that explain a message, without a network.
+"""Access to the documentation of this version without a network: the addresses of its pages, and the entries that
+explain a message.
 
-A wheel has the pages with these entries below ``docs/``; a checkout has them where all pages are.
+A wheel contains the pages with these entries in ``docs/``; a checkout contains them among all other pages.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ OFFLINE_PAGES = (
     "reference/exceptions",
     "reference/glossary",
 )
-"""The pages whose entries explain a message, a check or a word."""
+"""The pages with entries that explain a message, a check or a term."""
 MAX_QUERY_LENGTH = 2000
 MIN_MATCHED_LETTERS = 12
-"""The least letters of a message that a line must contain to match, because the varying parts are unknown."""
+"""Minimum number of letters of a message that a line must contain to match. The parts of a message that vary are
+unknown."""
 
 INSTALLED = Path(__file__).parent / "docs"
-"""The pages in a wheel."""
+"""The folder with the documentation pages in a wheel."""
 _CHECKOUT = INSTALLED.parent.parent / "docs"
 _MESSAGES = "contributing/messages"
 _EXPLAINED_MESSAGES = ("guides/troubleshooting", "contributing/log-messages")
@@ -42,11 +44,11 @@ _CODE = re.compile(r"`([^`]+)`")
 
 @cache
 def documentation_url() -> str:
-    """Return the address of the published documentation, without a slash at its end.
+    """Return the address of the published documentation, without a slash at the end.
 
     The build of a published package writes the address into the package's metadata (``[project.urls]``).
 
-    Returns: the address; empty if this package was built without one.
+    Returns: the address; empty if this package was built without an address.
     """
     try:
         entries = metadata.metadata("django-fairque").get_all("Project-URL") or []
@@ -57,16 +59,18 @@ def documentation_url() -> str:
 
 
 def page_address(page: str) -> str:
-    """Return where a page is: its address, or the command that prints it if this package was built without addresses.
+    """Return the place of a page: its address, or the command that prints the page if this package was built without an
+    address.
 
     Args:
-        page: The page's path below docs/, without its ending: ``tutorial``, ``guides/workers``.
+        page: The page's path below docs/, without the file extension: ``tutorial``, ``guides/workers``.
     """
     return f"{documentation_url()}/{page}.html" if documentation_url() else f"manage.py fairque_docs {page}"
 
 
 def get_explanation(number: str) -> str:
-    """Return the last sentence of a system check's hint: the address of its explanation, or the command that prints it.
+    """Return the last sentence of a system check's hint: the address of the check's explanation, or the command that
+    prints it.
 
     Args:
         number: The check's number without a prefix, such as ``E001``.
@@ -78,16 +82,16 @@ def get_explanation(number: str) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A row of a table, or a message, on one of the pages."""
+    """One entry of a documentation page that explains something: a row of a table, or a message."""
 
     page: str
-    """The page's path below docs/, without its ending."""
+    """The page's path below docs/, without the file extension."""
     section: str
-    """The heading above it."""
+    """The heading above the entry."""
     title: str
-    """The subject: a check's number, an exception, a word, a message."""
+    """The subject of the entry: the number of a check, an exception, a term, or a message."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Facts about the subject: the head of each column and the text."""
+    """Facts about the subject: pairs of a column's heading and the text of the cell."""
     messages: tuple[str, ...] = field(default=(), repr=False)
     """The messages that the entry explains, with ``…`` for the parts that vary."""
 
@@ -97,7 +101,9 @@ class Explanation:
         return " ".join([self.title, *(text for _, text in self.facts)])
 
     def matched_letters(self, line: str) -> int:
-        """Return how many letters of one of its messages are in a line that was printed or logged; 0 if it is another message."""
+        """Return the number of letters that a printed or logged line has in common with one of the entry's messages; 0
+        if it is another message.
+        """
         return max((_matched_letters(message, line) for message in self.messages), default=0)
 
 
@@ -114,18 +120,18 @@ def _matched_letters(message: str, line: str) -> int:
 
 @cache
 def all_entries() -> tuple[Explanation, ...]:
-    """Return the entries of all pages, in the pages' order."""
+    """Return the entries of all pages, in the order of the pages."""
     return tuple(entry for page in OFFLINE_PAGES for entry in _entries(page))
 
 
 def find(query: str) -> list[Explanation]:
-    """Find entries by a check's number, an exception, a word, a heading, or a message as it was printed or logged.
+    """Find entries by the number of a check, an exception, a term, a heading, or a printed or logged message.
 
     Args:
         query: the text to find; only its first 2,000 characters are used.
 
-    Returns: the entries that fit best: those with this title, else those of this heading, else the messages that the query
-        contains (the longest first).
+    Returns: the best matches: entries with this title, or else entries below this heading, or else messages that the
+    query contains (the longest first).
     """
     wanted = " ".join(query[:MAX_QUERY_LENGTH].lower().split()).removeprefix("fairque.")
     if not wanted:
@@ -152,12 +158,12 @@ def nearest_titles(query: str) -> list[str]:
 def _match_messages(line: str, entries: Sequence[Explanation]) -> list[Explanation]:
     matched = [(entry.matched_letters(line), entry) for entry in entries]
     matched.sort(key=lambda found: -found[0])
-    # A part of a longer message is often a message as well.
+    # A part of a longer message may be a message as well.
     return [entry for letters, entry in matched if letters and letters * 2 >= matched[0][0]]
 
 
 def _without_bare_messages(found: list[Explanation]) -> list[Explanation]:
-    """Leave out messages without an explanation if there are entries that explain something."""
+    """Remove messages without an explanation, if other entries explain something."""
     return [entry for entry in found if entry.page != _MESSAGES] or found
 
 
@@ -192,7 +198,9 @@ def _cells(line: str) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Markdown as a terminal shows it: without anchors and emphasis, and with the addresses of links if they lead somewhere."""
+    """Convert Markdown to plain text for a terminal: without anchors and emphasis, but with the addresses of links to
+    other sites.
+    """
     text = re.sub(r"</?\w+[^>]*>", "", text).replace("**", "").replace(r"\|", "|")
     return _LINK.sub(_link, text).strip()
 
@@ -204,7 +212,7 @@ def _link(link: re.Match[str]) -> str:
 
 @cache
 def page_text(page: str) -> str:
-    """Return the Markdown of a page, with its generated parts."""
+    """Return the Markdown of a page, including the parts that are generated."""
     if INSTALLED.is_dir():
         return (INSTALLED / f"{page}.md").read_text(encoding="utf-8")
     text = (_CHECKOUT / f"{page}.md").read_text(encoding="utf-8")
@@ -213,5 +221,7 @@ def page_text(page: str) -> str:
 
 @cache
 def run_generator(name: str) -> dict[str, Any]:
-    """Return a module that generates pages or the index. Only a checkout has it; a wheel has what it generated."""
+    """Return a module that generates pages or the index. Only a checkout contains such modules; a wheel contains their
+    results.
+    """
     return runpy.run_path(str(_CHECKOUT / "_ext" / "fairque_docs" / f"{name}.py"))

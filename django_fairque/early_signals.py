@@ -1,8 +1,8 @@
-"""Stop signals that reach a worker before it has begun: while Django loads the project.
+"""Handles stop signals that a worker receives while Django still loads the project.
 
-There is nothing to give back yet, so the process exits with 0, as a worker does that was stopped later. Installed when this
-package is imported: by Django, with the app, or earlier by ``manage.py``. A signal that arrives before ends the process with
-the signal.
+At that time the worker has no tasks to give back, so the process exits with 0, like a worker that is stopped later. The
+handlers are installed when this package is imported: by Django together with the app, or earlier by ``manage.py``. A
+signal that arrives before that terminates the process in the usual way.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if
 COMMAND = "fairque_worker"
 
 received: list[int] = []
-"""Signals that were received; a handler's `SystemExit` can be lost, for example in a destructor."""
+"""Signals that were received. Recorded because a handler's `SystemExit` can be lost, for example if it is raised in a
+destructor."""
 
 
 def install() -> None:
-    """Take the signals if this process was started as a worker, and nobody else has taken them."""
-    if getattr(sys, "argv", [])[1:2] != [COMMAND]:  # a program that embeds Python may have none
+    """Install the handlers if this process was started as a worker and no other code has installed handlers."""
+    if getattr(sys, "argv", [])[1:2] != [COMMAND]:  # a program that embeds Python may have no sys.argv
         return
     from multiprocessing import parent_process
 

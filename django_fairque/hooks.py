@@ -1,7 +1,7 @@
 """Hooks: functions of integrations that the core calls.
 
-An integration registers itself when Django starts (`django_fairque.integrations.register`). Without it, its hook is empty and the
-core runs as if the feature was switched off.
+An integration registers itself when Django starts (`django_fairque.integrations.register`). If an integration is
+missing, its hook is empty, and the core works as if the feature was switched off.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Tracing(Protocol):
-    """Spans and metrics around sending and running tasks. A module can be one."""
+    """Spans and metrics around sending and running tasks. A module can implement this interface."""
 
     def send_span(self, queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
-        """Open a span around sending these tasks, and let them carry it."""
+        """Open a span around sending these tasks, and add the span's trace to the tasks."""
 
     def measured_push(self, queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
-        """Measure the push of tasks whose span was opened when they were enqueued."""
+        """Record metrics of a push. The span of its tasks was opened earlier, when the tasks were enqueued."""
 
     def run_span(
         self, queue: str, task_name: str, leases: Sequence[Lease], baggage: str
     ) -> AbstractContextManager[object]:
-        """Open a span around one run; ``baggage`` is the header that came with the task."""
+        """Open a span around one run; ``baggage`` is the header that was sent with the task."""
 
     def baggage_header(self) -> dict[str, str]:
         """Return the headers to send with tasks."""
@@ -42,20 +42,20 @@ class AlertSender(Protocol):
     """Sends messages about incidents of the queues to a receiver."""
 
     def put(self, changes: Iterable[IncidentChange]) -> None:
-        """Send these messages soon. Returns at once, from any thread."""
+        """Queue these messages for sending. Returns at once; can be called from any thread."""
 
     def end(self, seconds: float) -> None:
-        """Send the remaining messages, for at most ``seconds``."""
+        """Send the remaining messages within ``seconds``."""
 
 
 tracing: Tracing | None = None
-"""Used if ``TRACING`` is on."""
+"""The tracing integration. Used only if ``TRACING`` is on."""
 alert_senders: list[Callable[[], AlertSender]] = []
-"""Functions that make a sender for the process of a worker."""
+"""Functions that make an alert sender. Each worker process calls them."""
 
 
 def around_push(queue: str, tasks: Sequence[Task]) -> AbstractContextManager[object]:
-    """Measure the push of tasks that were enqueued before, in a transaction."""
+    """Return the context manager that measures the push of tasks that were enqueued earlier, in a transaction."""
     if tracing is None or not tasks or not conf.get_config().tracing:
         return nullcontext()
     return tracing.measured_push(queue, tasks)

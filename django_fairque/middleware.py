@@ -1,7 +1,8 @@
-"""A middleware that gives tasks the user and the trace of the request that enqueues them, and a middleware that refuses to
-start with mistakes in model events.
+"""Two Django middlewares: one gives tasks the user and the trace of the request that enqueues them, the other one
+refuses to start while model events have mistakes.
 
-The user is looked up when a task is enqueued: a request that enqueues nothing costs two variables, and no query.
+The user is looked up when a task is enqueued. So a request that enqueues no task only sets two variables, and makes no
+query.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 
 class CurrentUserMiddleware:
-    """Gives the tasks of a request its user, unless a task names another one.
+    """Assigns the user of a request to the tasks that the request enqueues, unless a task names another user.
 
-    The user is the key of ``request.user``, or the value that the callable named by ``REQUEST_USER`` returns (such as a
-    tenant); a value of None means no user. The middleware's place does not matter, as long as ``request.user`` exists when a
-    task is enqueued. If a request has a valid ``traceparent`` header, its tasks belong to that trace.
+    The user is the primary key of ``request.user``, or the value that the callable in ``REQUEST_USER`` returns (such as
+    a tenant); None means no user. The position of the middleware in the list does not matter, as long as
+    ``request.user`` exists when a task is enqueued. If a request has a valid ``traceparent`` header, its tasks belong
+    to that trace.
     """
 
     sync_capable = True
@@ -66,8 +68,9 @@ class CurrentUserMiddleware:
 class ModelEventCheckMiddleware:
     """Prevents the start of a web process while a model event has mistakes.
 
-    Without this middleware, such an event is switched off and the mistakes are logged. The middleware is not called for
-    requests, and its place in the list does not matter. ``runserver`` is the only command of ``manage.py`` that loads it.
+    Without this middleware, an event with mistakes is switched off, and the mistakes are logged. The middleware is not
+    called for requests, and its position in the list does not matter. ``runserver`` is the only command of
+    ``manage.py`` that loads it.
     """
 
     sync_capable = True
@@ -86,7 +89,7 @@ def _serve_request(request: HttpRequest) -> Iterator[None]:
 
 
 class RequestUser(UserSource):
-    """Looks up the user of a request."""
+    """Looks up the user of a request when it is first needed."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -110,7 +113,9 @@ class RequestUser(UserSource):
 
     @cached_property
     def _own(self) -> str | None:
-        """Call the project's callable only once, because ``request.user`` may change when somebody logs in."""
+        """Return the result of the project's callable. The callable is called only once, because ``request.user`` may
+        change when somebody logs in.
+        """
         path = str(get_config().request_user)
         value = own_callable(path)(self._request)
         return None if value is None else user_id(value, f"what {path} returns (REQUEST_USER)")

@@ -1,4 +1,4 @@
-"""Models in the project's databases: the outbox, the audit, and the permissions of the admin's pages."""
+"""Models in the project's databases: the outbox, the audit log, and the permissions for the admin's pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Queue(models.Model):
-    """Has no table: it gives the pages in the admin their place and their permissions."""
+    """A model without a table, to which the pages in the admin and their permissions belong."""
 
     name = models.CharField(_("name"), max_length=200, primary_key=True)
 
@@ -16,7 +16,8 @@ class Queue(models.Model):
         managed = False
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        default_permissions = ("view", "change", "delete")  # these permissions allow to see, to pause and to purge
+        # view: see queues; change: pause queues; delete: purge queues
+        default_permissions = ("view", "change", "delete")
         permissions = (
             ("view_user", "Can see users of queues"),
             ("change_user", "Can pause, weigh and limit users of queues"),
@@ -41,10 +42,11 @@ class Queue(models.Model):
 
 
 class OutboxEntry(models.Model):
-    """One task, or one graph of tasks that depend on each other, on its way from a transaction to its queue.
+    """One task, or one graph of tasks that depend on each other, that a transaction has stored and that is not in its
+    queue yet.
 
-    The transaction that enqueues writes the row. Rows are relayed in the order of their ids, and then removed. A row that still
-    exists is either new, or has the reason in ``last_error``.
+    The transaction that enqueues the task writes the row. Rows are relayed in the order of their ids, and then removed.
+    An existing row is either new, or has the reason for its delay in ``last_error``.
     """
 
     queue = models.CharField(_("queue"), max_length=64)
@@ -74,7 +76,9 @@ class OutboxEntry(models.Model):
 
 
 class AuditEntry(models.Model):
-    """One act on a queue: who did what to which object, through what, and the values before and after that differ."""
+    """One action on a queue: the actor, the action, its object and its origin, and the values that were changed, before
+    and after.
+    """
 
     at = models.DateTimeField(default=timezone.now, db_index=True)
     actor = models.CharField(max_length=256)
@@ -88,7 +92,7 @@ class AuditEntry(models.Model):
     text = models.TextField(blank=True)
 
     class Meta:
-        default_permissions = ()  # the audit's page needs the permission to see queues
+        default_permissions = ()  # the audit page requires the permission to see queues
         ordering = ("-id",)
         indexes = (models.Index(fields=("queue", "kind", "subject"), name="fairque_audit_object"),)
 

@@ -1,7 +1,8 @@
-"""Describe errors and write log lines without raising, whatever the objects of a project do.
+"""Functions that describe errors and write log lines without raising, whatever the methods of the project's objects do.
 
-Any special method of a project's exception may raise, also `SystemExit`, and so may the handlers, filters and formatters of its
-logging. So the functions here read what `BaseException` and `type` themselves keep of an object, and catch everything else.
+Any special method of a project's exception may raise an exception, even `SystemExit`. So may the handlers, filters and
+formatters of the project's logging. Therefore these functions read attributes directly through `BaseException` and
+`type`, and catch all exceptions of other code.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_CHAIN_ERRORS = 20
-"""Errors of a chain of causes that a plain traceback names."""
+"""Maximum number of errors in a chain of causes that a plain traceback contains."""
 MAX_PLAIN_FRAMES = 50
-"""Frames of one error in a plain traceback: the last ones."""
+"""Maximum number of stack frames of one error in a plain traceback. The last frames are kept."""
 LOST_LINE_SECONDS = 1.0
-"""Least seconds between two lines on standard error about log lines that could not be written."""
+"""Minimum seconds between two lines on standard error about log lines that could not be written."""
 
 
 class Interruption:
-    """Base of the exceptions with which a worker interrupts a running task. A guarded log call passes them on."""
+    """The base class of the exceptions with which a worker interrupts a running task. Guarded log calls do not catch
+    these exceptions.
+    """
 
     __slots__ = ()
 
 
-# --- errors ---
+# --- describing errors ---
 
 _qualname_of: Any = type.__dict__["__qualname__"].__get__
 _module_of: Any = type.__dict__["__module__"].__get__
@@ -46,7 +49,9 @@ _suppresses_context: Any = BaseException.__dict__["__suppress_context__"].__get_
 
 
 def is_a(value: object, kinds: type[T] | tuple[type[T], ...]) -> TypeIs[T]:
-    """Return whether ``value`` is an instance of ``kinds`` by its type; `isinstance` may call code of the value's class."""
+    """Return whether the type of ``value`` is one of ``kinds`` or derives from one. `isinstance` is not used, because
+    it may call code of the value's class.
+    """
     try:
         return issubclass(type(value), kinds)
     except BaseException:  # noqa: BLE001 - the metaclass of a kind may raise
@@ -54,7 +59,7 @@ def is_a(value: object, kinds: type[T] | tuple[type[T], ...]) -> TypeIs[T]:
 
 
 def type_name(error: object) -> str:
-    """Return the dotted path of an object's class, without the module if that is ``builtins``."""
+    """Return the dotted path of an object's class. The module is left out if it is ``builtins``."""
     kind = type(error)
     try:
         name = str.__str__(_qualname_of(kind))
@@ -65,7 +70,7 @@ def type_name(error: object) -> str:
 
 
 def get_message(error: BaseException) -> str:
-    """Return ``str(error)`` or, if that raises, a note with the type of the raised exception."""
+    """Return ``str(error)``. If that raises an exception, return a note with the type of the exception."""
     try:
         return str.__str__(str(error))
     except BaseException as broken:  # noqa: BLE001 - an exception whose own __str__ raises must still be reported
@@ -79,7 +84,9 @@ def get_traceback(error: BaseException) -> TracebackType | None:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an error and of its causes, as Python prints it; empty if it was never raised."""
+    """Return the traceback of an error and of its causes in the form in which Python prints it; empty if the error was
+    never raised.
+    """
     trace = get_traceback(error)
     if trace is None:
         return ""
@@ -90,7 +97,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _plain_traceback(error: BaseException) -> str:
-    """Return a traceback without source lines, for which no code of the project is called but `str`."""
+    """Return a traceback without source lines. Except for `str`, no code of the project is called."""
     parts = []
     for cause in reversed(list(_chain(error))):
         frames = [f"  File {name!r}, line {line}, in {function}\n" for name, line, function in _frames(cause)]
@@ -101,7 +108,7 @@ def _plain_traceback(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, its cause, the cause of that, and so on."""
+    """Yield the error, its cause, the cause of the cause, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen and len(seen) < MAX_CHAIN_ERRORS:
         seen.add(id(error))
@@ -120,7 +127,7 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     return found[-MAX_PLAIN_FRAMES:]
 
 
-# --- log lines ---
+# --- writing log lines ---
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -129,10 +136,12 @@ else:
 
 
 class GuardedLogger(_Adapter):
-    """A logger whose calls never raise, unless a task is interrupted by its worker while it logs."""
+    """A logger whose methods never raise, except if a worker interrupts the task that is logging."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Write a line as `logging.Logger.log`. If that raises, the line goes to standard error, at most once a second."""
+        """Write a log line like `logging.Logger.log`. If that raises an exception, the line is written to standard
+        error, at most once a second.
+        """
         try:
             if not self.logger.isEnabledFor(level):
                 return
@@ -148,12 +157,12 @@ class GuardedLogger(_Adapter):
 
 
 def get_logger(name: str) -> GuardedLogger:
-    """Return the logger of this name, guarded. The package writes all its log lines with such loggers."""
+    """Return a guarded logger with this name. The package writes all its log lines with such loggers."""
     return GuardedLogger(logging.getLogger(name), {})
 
 
 def _formattable(msg: object, args: tuple[object, ...]) -> tuple[object, tuple[object, ...]]:
-    """Return the message and arguments that can be formatted: handlers leave out a line that can't."""
+    """Return a message and arguments that can be formatted, because handlers drop a line that can't be formatted."""
     try:
         str(msg) % args if args else str(msg)
     except BaseException as error:
@@ -164,7 +173,7 @@ def _formattable(msg: object, args: tuple[object, ...]) -> tuple[object, tuple[o
 
 
 def _with_error(msg: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> tuple[object, tuple[object, ...]]:
-    """Have an error whose traceback can't be formatted written as a part of the message."""
+    """Return arguments for a log call in which an error whose traceback can't be formatted is a part of the message."""
     given = kwargs["exc_info"]
     error = given if is_a(given, BaseException) else given[1] if isinstance(given, tuple) else sys.exc_info()[1]
     if error is None:
@@ -191,13 +200,15 @@ _reported_at = -LOST_LINE_SECONDS
 
 
 def report_lost_line(name: str, msg: object, args: tuple[object, ...], error: BaseException) -> None:
-    """Write a log line that could not be written to standard error, with the ``error`` that was raised."""
+    """Write a log line to standard error, because it could not be logged. ``error`` is the exception that logging has
+    raised.
+    """
     global _reported_at  # noqa: PLW0603 - one limit for the process
     now = time.monotonic()
     if now - _reported_at < LOST_LINE_SECONDS:
         return
     _reported_at = now
-    with suppress(BaseException):  # there may be no standard error
+    with suppress(BaseException):  # the process may have no standard error
         msg, args = _formattable(msg, args)
         line = str(msg) % args if args else str(msg)
         sys.stderr.write(

@@ -1,7 +1,7 @@
-"""Django signals about tasks and workers. A receiver that fails is logged and harms nothing else.
+"""Django signals about tasks and workers. If a receiver raises an error, the error is logged and has no other effect.
 
-Connect receivers in an ``AppConfig.ready``. ``sender`` is the task's registered name, so that a receiver can be for one kind of
-task. For the signals about workers, ``sender`` is the worker's id.
+Connect receivers in an ``AppConfig.ready``. ``sender`` is the task's registered name, so that a receiver can be
+connected to the tasks of one name. For signals about workers, ``sender`` is the worker's id.
 
 ===================  ======================================================================  ==============================
 signal               when, and where it is sent                                              keyword arguments
@@ -65,16 +65,19 @@ __all__ = [
 ]
 
 _names: dict[str, str] = {}
-"""The senders that receivers were connected for: Django tells senders apart by identity, so one object stands for a name."""
+"""The names to which receivers are connected. Django compares senders by identity, so each name must always be the same
+object."""
 
 
 class NamedSignal(Signal):
-    """A signal whose senders are names: equal names are one sender, no matter if they come from code or from the server."""
+    """A signal whose senders are names. Equal names are the same sender, even if one name comes from code and the other
+    one from the server.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._senders: set[Any] = set()
-        """The senders that receivers were connected for; None stands for all."""
+        """The senders to which receivers are connected; None stands for all senders."""
 
     def connect(self, receiver: Any, sender: Any = None, weak: bool = True, dispatch_uid: Any = None) -> None:
         if isinstance(sender, str):
@@ -86,14 +89,16 @@ class NamedSignal(Signal):
         return bool(super().disconnect(receiver, _resolve_sender(sender), dispatch_uid))
 
     def may_have_receivers(self, name: str) -> bool:
-        """Return False if no receiver was ever connected that is called for this ``name``. `has_listeners` takes longer."""
+        """Return False if certainly no receiver is connected for this ``name``. `has_listeners` would take longer."""
         return not self._senders.isdisjoint((name, None))
 
     def has_listeners(self, sender: Any = None) -> bool:
         return bool(super().has_listeners(_resolve_sender(sender)))
 
     def _log_robust_failure(self, receiver: Any, err: Exception) -> None:
-        """Log a receiver that failed, as Django does; that may raise, and the other receivers must be called all the same."""
+        """Log an error of a receiver, as Django does. An error in logging is caught too, because the other receivers
+        must still be called.
+        """
         try:
             super()._log_robust_failure(receiver, err)  # type: ignore[misc] # Django's stubs do not have it
         except BaseException as error:
@@ -138,7 +143,7 @@ logger = get_logger("django_fairque.tasks")
 
 
 def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
-    """Send `task_pushed` for each task that was accepted; a duplicate was not."""
+    """Send `task_pushed` for each accepted task. Duplicates are not accepted, so no signal is sent for them."""
     if not task_pushed.receivers:
         return
     for task, result in zip(tasks, results, strict=True):
@@ -147,7 +152,9 @@ def send_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushRe
 
 
 async def asend_task_pushed(queue: str, tasks: Sequence[Task], results: Sequence[PushResult]) -> None:
-    """Call `send_task_pushed` from a coroutine. Receivers run in the thread of synchronous code, in one call for all tasks."""
+    """Call `send_task_pushed` from a coroutine. The receivers run in the thread for synchronous code, in one call for
+    all tasks.
+    """
     if task_pushed.receivers and any(task_pushed.may_have_receivers(task.name) for task in tasks):
         await sync_to_async(send_task_pushed)(queue, tasks, results)
 
@@ -163,7 +170,7 @@ async def asend_task_started(queue: str, lease: Lease) -> None:
 
 
 def log_receiver_errors(answers: Sequence[tuple[Any, Any]]) -> None:
-    """Log the exceptions among the results of ``send_robust``."""
+    """Log the exceptions of receivers in the result of ``send_robust``."""
     for receiver, answer in answers:
         if is_a(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)

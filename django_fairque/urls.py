@@ -1,4 +1,4 @@
-"""``path("fairque/", include("django_fairque.urls"))``: probes, and metrics for Prometheus."""
+"""URLs of the health probes and of the metrics for Prometheus: ``path("fairque/", include("django_fairque.urls"))``."""
 
 from django.urls import path
 

@@ -1,6 +1,7 @@
 """The queues in Django's admin.
 
-`site` registers the pages of `pages`, `outbox` is the admin of the outbox's table, `charts` prepares the charts.
+The module `site` registers the pages in `pages`. The module `outbox` contains the admin of the outbox table, and
+`charts` prepares the data of charts.
 """
 
 from . import outbox, site

@@ -1,5 +1,6 @@
-"""Line charts: a sentence for each line, the data that ``charts.js`` draws, and one table of all values. Strips: rows of colored
-boxes."""
+"""Prepares line charts and strips. A line chart consists of a sentence for each line, the data that ``charts.js``
+draws, and one table of all values. A strip is a row of colored boxes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.deployments import Deployment
 
 SECONDS_WITHOUT_DATE = 86_400
-"""Seconds: a chart of a longer time has dates below it."""
+"""Maximum length in seconds of a chart that shows only times of day. A longer chart shows dates too."""
 LARGEST_VALUE = 1e15
-"""Larger and negative values come from damaged records, and are not drawn."""
+"""Maximum value that is drawn. Larger and negative values come from damaged records, and are left out."""
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONG_STEPS = tuple(float(minutes * 60) for minutes in (1, 2, 4, 10, 20, 30, 60, 120, 240, 480, 720, 1440))
@@ -33,14 +34,16 @@ _LONG_STEPS = tuple(float(minutes * 60) for minutes in (1, 2, 4, 10, 20, 30, 60,
 
 @dataclass
 class LineChart:
-    """Several lines over one time: the values by the line's label, None where there is no value."""
+    """A chart with several lines over the same times. ``lines`` contains the values by the line's label; None for a
+    time without a value.
+    """
 
     title: str
     lines: Mapping[str, Sequence[float | None]]
     say: Callable[[float], str] = formatting.number
-    """Writes a value with its unit."""
+    """Formats a value with its unit."""
     gap_text: str = ""
-    """Explains moments without a value in the first line; empty if they need no explanation."""
+    """Explains times without a value in the first line; empty if no explanation is necessary."""
 
     def __post_init__(self) -> None:
         self.lines = {
@@ -50,7 +53,7 @@ class LineChart:
 
     @property
     def sentences(self) -> list[str]:
-        """The legend: a sentence for each line."""
+        """The legend of the chart: a sentence for each line."""
         return [describe_line(label, values, self.say) for label, values in self.lines.items()]
 
     @property
@@ -59,7 +62,7 @@ class LineChart:
 
     @property
     def columns(self) -> list[list[str]]:
-        """The values as text, line by line."""
+        """The values of each line as text."""
         columns = []
         for values in self.lines.values():
             texts = {value: "–" if value is None else self.say(value) for value in set(values)}
@@ -68,7 +71,7 @@ class LineChart:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The lines and the labels of the vertical axis."""
+        """The data for the script: the lines, and the labels of the vertical axis."""
         most = max((value for values in self.lines.values() for value in values if value is not None), default=0.0)
         top = find_round_maximum(most, is_time=self.say is formatting.duration)
         levels = [(top * part, self.say(top * part)) for part in (0.0, 0.5, 1.0)]
@@ -81,9 +84,9 @@ def draw_charts(
     """Return the variables of the template ``charts.html``.
 
     Args:
-        charts: their lines have a value for each of the times.
-        times: in seconds since the epoch, at least one.
-        deployments: only the ones since the first of the times are marked.
+        charts: the charts. Their lines have a value for each time.
+        times: times in seconds since the epoch, at least one.
+        deployments: the known deployments. Only those after the first time are marked.
     """
     zone, first, last = timezone.get_current_timezone(), times[0], times[-1]
     is_dated = last - first > SECONDS_WITHOUT_DATE
@@ -116,14 +119,16 @@ def draw_charts(
 
 
 def _table_row(cells: Sequence[str]) -> str:
-    """Escape all cells of a row at once: pages with charts are renewed every few seconds and have hundreds of cells."""
+    """Return a table row. All its cells are escaped at once, because pages with charts are refreshed every few seconds
+    and have hundreds of cells.
+    """
     moment, *texts = escape("\t".join(cells)).split("\t")
     figures = '</td><td class="fq-number">'.join(texts)
     return f'<tr><th scope="row"><time>{moment}</time></th><td class="fq-number">{figures}</td></tr>\n'
 
 
 def describe_line(label: str, values: Sequence[float | None], say: Callable[[float], str]) -> str:
-    """Return a sentence with the largest and the latest value of a line."""
+    """Return a sentence with the largest value and the latest value of a line."""
     known = [value for value in values if value is not None]
     if not known:
         return gettext("%(label)s: nothing") % {"label": label}
@@ -132,7 +137,9 @@ def describe_line(label: str, values: Sequence[float | None], say: Callable[[flo
 
 
 def find_round_maximum(value: float, *, is_time: bool = False) -> float:
-    """The next round number, so that its half is round too: 1, 2, 4 or 10 times a power of ten; of long times, minutes."""
+    """Return the next round number whose half is also round: 1, 2, 4 or 10 times a power of ten. For a long time the
+    number is a round number of minutes.
+    """
     if value <= 0:
         return 1.0
     if is_time and 40 < value <= _LONG_STEPS[-1]:
@@ -142,9 +149,9 @@ def find_round_maximum(value: float, *, is_time: bool = False) -> float:
 
 
 def draw_strip(classes: Sequence[str], begin: int = 0) -> list[tuple[str, str]]:
-    """Return the CSS class and the SVG path of each color in a row of boxes, which are 1 wide and 1 high.
+    """Return the CSS class and the SVG path for each color in a row of boxes. A box is 1 wide and 1 high.
 
-    An empty class is a gap.
+    A box with an empty class is a gap.
     """
     paths: dict[str, str] = {}
     for css_class, boxes in groupby(classes):

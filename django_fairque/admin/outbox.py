@@ -1,5 +1,6 @@
-"""The outbox in the admin: entries that wait, with reasons. An operator can try them again, or delete them and lose the
-tasks."""
+"""The outbox in the admin: entries that wait, with the reasons. An operator can try to relay entries again, or delete
+entries and lose their tasks.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 @admin.register(OutboxEntry)
 class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at run time
-    """Nothing here is written by hand: rows come from transactions and go to queues."""
+    """The admin of outbox entries. Operators can't add or change entries, because transactions write them and workers
+    relay them.
+    """
 
     list_display = ("__str__", "task_id", "created_at", "attempts", "is_stuck", "retry_at", "shown_error")
     fields = (
@@ -46,7 +49,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
     has_change_permission = has_add_permission
 
     def has_relay_permission(self, request: HttpRequest) -> bool:
-        """The permission to change rows includes trying them again."""
+        """Return whether the user may try entries again. This needs the permission to change entries."""
         return request.user.has_perm("django_fairque.change_outboxentry")
 
     @admin.display(description=_("last error"), ordering="last_error")
@@ -55,7 +58,7 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
 
     @admin.display(description=_("tasks"))
     def shown_tasks(self, entry: OutboxEntry) -> str:
-        """Return everything that is sent, except secrets."""
+        """Return the tasks of an entry with secrets hidden."""
         try:
             tasks = [
                 {**task, "payload": json_payload.loads(task["payload"].encode())} for task in json.loads(entry.tasks)
@@ -66,7 +69,9 @@ class OutboxEntryAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generi
 
     @admin.action(description=_("Try again now"), permissions=["relay"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[OutboxEntry]) -> None:
-        """Relay all entries of the users whose entries are selected, because a user's tasks must keep their order."""
+        """Relay all entries of the users whose entries were selected, because the order of a user's tasks must be
+        kept.
+        """
         for entry in queryset:
             act = Act(entry.queue, "try again", "outbox", f"{entry.name or entry.task_id} ({entry.user_id})")
             write_entry(request.user.get_username(), "admin", act, text=gettext("Tried again."))

@@ -1,4 +1,6 @@
-"""The queues as pages see them: a server that is down or hangs is a banner within two seconds, never a page that waits."""
+"""Opens queues for pages. If a server is down or hangs, a page shows a banner within two seconds, and does not wait
+longer.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,21 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 PAGE_TIMEOUT_SECONDS = 1.0
-"""Seconds for an answer, and for a connection; nothing is repeated."""
+"""Maximum seconds for an answer and for a connection. Failed requests are not repeated."""
 
 
 _clients = PerProcess(lambda: client_with_timeout(get_config(), PAGE_TIMEOUT_SECONDS))
 
 
 def page_client() -> Any:
-    """The client of this process's pages. Another one after a change of the configuration."""
+    """Return the client that the pages of this process share. After a change of the configuration, a new client is
+    made.
+    """
     return _clients.get()
 
 
 def close_connections() -> None:
-    """Close the connections of this process's pages; the next page opens others."""
+    """Close the connections that the pages of this process share. The next page opens new connections."""
     client = _clients.take()
     if client is not None:
         close_client(client)
@@ -36,14 +40,14 @@ on_reset(close_connections)
 
 
 def queue_names() -> list[str]:
-    """The declared queues, `default` first."""
+    """Return the names of the declared queues, `default` first."""
     return sorted(get_config().queues, key=lambda name: (name != "default", name))
 
 
 def page_queue(name: str) -> FairQueue:
-    """A declared queue, for one page.
+    """Return a declared queue with short time-outs, for one page.
 
     Raises:
-        ConfigurationError: it is not declared, or the configuration has mistakes.
+        ConfigurationError: the queue is not declared, or the configuration has mistakes.
     """
     return queue_without_retries(get_config(), page_client(), name)

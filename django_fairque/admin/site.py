@@ -1,4 +1,4 @@
-"""`QueueAdmin`: the app's place in the admin's index, under which all pages hang."""
+"""`QueueAdmin` is the app's entry in the admin's index. All pages belong to it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ PAGES: tuple[type[AdminPage], ...] = (
     *(page for _group, pages in MENU for page in pages),
     *(IncidentPage, UserReportPage, TaskPage, DeadLetterPage, RunPage, UpcomingPage),
 )
-"""All pages: those of the menu in its order, then those that they lead to. The admin's index leads to the first one that the user
-may see."""
+"""All pages: first the pages of the menu in its order, then the pages that can be reached from them. The entry in the
+admin's index leads to the first page that the user may see."""
 
 
 def _list_visible_pages(request: HttpRequest) -> list[type[AdminPage]]:
@@ -57,13 +57,15 @@ def _list_visible_pages(request: HttpRequest) -> list[type[AdminPage]]:
 
 @admin.register(Queue)
 class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at run time
-    """The admin of queues. There are no rows in a database: queues are on a server."""
+    """The admin of queues. This model has no rows in a database, because queues are stored on a server."""
 
     pages = PAGES
     menu = MENU
 
     def get_urls(self) -> list[URLPattern]:
-        """The pages, each guarded by the admin and then by itself. The first is also the model's "list"."""
+        """Return the URLs of the pages. The admin and then the page itself check permissions. The URL of the first page
+        is also the model's "changelist".
+        """
         views = [
             path(page.path, self.admin_site.admin_view(page.as_view(model_admin=self)), name=f"{APP}_{page.name}")
             for page in PAGES
@@ -72,7 +74,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # no generic at r
         return [path("", index, name=f"{APP}_queue_changelist"), *views]
 
     def _first_page(self, request: HttpRequest) -> HttpResponseBase:
-        """Redirect to the first page that the user may see, unless this is the first page of all."""
+        """Redirect to the first page that the user may see, unless the user may see this page, the first of all."""
         first = next(iter(_list_visible_pages(request)), None)
         if first is None:
             raise PermissionDenied

@@ -1,4 +1,4 @@
-"""The health of all queues in one line, for the top of every page: the same health that ``fairque_health`` reports."""
+"""The health of all queues in one line at the top of every page. ``fairque_health`` reports the same health."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import sentence
 
 STATUS_MAX_AGE_SECONDS = 4.0
-"""Seconds for which a process shows the health that it has read: pages refresh every 5 seconds, in many tabs."""
+"""Maximum age in seconds of the health that a process shows. Pages refresh every 5 seconds in many browser tabs, so the
+health is not read each time."""
 REASONS_SHOWN = 8
-"""Maximum number of reasons in the line; further ones are counted."""
+"""Maximum number of reasons in the line; further reasons are only counted."""
 HEALTH_STATUSES = ("good", "degraded", "down")
 """All statuses, from the best to the worst."""
 
@@ -31,25 +32,26 @@ _REMEDIES = (
     (re.compile("worker|event loop"), "workers"),
     (re.compile("ready tasks|wait|started too late"), "users"),
 )
-"""Pages that show more about a reason, by words of its English text."""
+"""Pages that show more about a reason. The reason is recognized by words of its English text."""
 
 
 @dataclass(frozen=True)
 class StatusReason:
-    """A reason why the status is not good: a sentence, and the URL of the page with an action against it."""
+    """A reason why the status is not good: a sentence, and the URL of the page where an operator can act on it."""
 
     text: str
     queue: str = ""
-    """The only queue to which it applies; empty if it applies to all, or if the text names it."""
+    """The only queue to which the reason applies; empty if it applies to all queues, or if the text already names the
+    queue."""
     url: str = ""
 
 
 @dataclass(frozen=True)
 class StatusLine:
-    """The worst status of all queues, and its reasons."""
+    """The worst status of all queues, with its reasons."""
 
     status: str
-    """One of `HEALTH_STATUSES`."""
+    """The status: one of `HEALTH_STATUSES`."""
     is_stopped: bool
     """Whether tasks of the page's queue wait while no worker runs."""
     reasons: tuple[StatusReason, ...] = ()
@@ -73,7 +75,7 @@ class StatusLine:
 
     @property
     def level(self) -> str:
-        """The color: "good", "warning" or "critical"."""
+        """The color of the line: "good", "warning" or "critical"."""
         if self.status == "down" or self.is_stopped:
             return "critical"
         return "good" if self.status == "good" else "warning"
@@ -86,7 +88,7 @@ def read_status(link: Callable[..., str], queue: str, *, shows_reasons: bool) ->
 
     Args:
         link: returns the URL of a page by its name and the ``queue``, or "" if the reader may not see it.
-        queue: the queue of the page. Another one whose tasks wait for a worker is a warning.
+        queue: the queue of the page. If tasks of another queue wait for a worker, this is only a warning.
         shows_reasons: whether the reader may see reasons, which name tasks, processes and queues.
     """
     return _status_line(status_probe.read(), queue, link if shows_reasons else None)
@@ -103,8 +105,9 @@ def _status_line(result: ProbeResult[Health], queue: str, link: Callable[..., st
 
 
 def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterator[StatusReason]:
-    """List each reason once; `NO_WORKER_RUNS`, which stops all work, comes first. A reason that applies to all queues names
-    no queue."""
+    """Return each reason once. `NO_WORKER_RUNS`, which stops all work, comes first. If a reason applies to all queues,
+    no queue is named.
+    """
     queues_of: dict[str, list[str]] = defaultdict(list)
     for name, health in healths.items():
         for reason in dict.fromkeys(health.reasons):

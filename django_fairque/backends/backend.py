@@ -1,4 +1,4 @@
-"""`FairqueBackend`: Django's interface of a task backend, with the queue as its implementation."""
+"""`FairqueBackend` implements Django's interface of a task backend with the queues of this package."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ R = TypeVar("R")
 
 
 def _resolve_schedule_user(task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-    """Return the user of a call that a schedule has made, and not the backend."""
+    """Return the user of a call that was made by a schedule and not by the backend."""
     backend = task.get_backend()
     return backend.resolve_user(task, args, kwargs) if isinstance(backend, FairqueBackend) else None
 
 
 def _check_queue(name: str) -> None:
-    """Raise `InvalidTask` for a queue that is not declared in ``FAIRQUE``."""
+    """Raise `InvalidTask` if a queue is not declared in ``FAIRQUE``."""
     config = conf.get_config()
     try:
         config.queue_config(name)
@@ -64,10 +64,11 @@ def _check_queue(name: str) -> None:
 
 
 def mistakes() -> list[str]:
-    """Return the mistakes in the ``OPTIONS`` of the backends in ``TASKS``, each as a sentence."""
+    """Return the mistakes in the ``OPTIONS`` of all backends of this package in ``TASKS``, each as a sentence."""
     found: list[str] = []
     for alias in task_backends.settings:
-        with suppress(InvalidTaskBackend):  # a backend that can't be imported is not ours; its users get the error
+        # a backend that can't be imported belongs to another package; its users get the error
+        with suppress(InvalidTaskBackend):
             backend = task_backends[alias]
             found += backend.option_mistakes() if isinstance(backend, FairqueBackend) else []
     return found
@@ -77,7 +78,9 @@ registry.add_mistake_source(mistakes)
 
 
 class FairqueBackend(BaseTaskBackend):
-    """Tasks of `django.tasks` in the queues of django_fairque. Django makes one for each thread, so it keeps only its options."""
+    """Sends tasks of `django.tasks` to the queues of django_fairque. Django makes one backend object for each thread,
+    so the object keeps only its options.
+    """
 
     task_class = FairqueTask
     supports_defer = True
@@ -86,9 +89,9 @@ class FairqueBackend(BaseTaskBackend):
     supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """Read the options, of which those of Django's proposal for retries may stand next to ``OPTIONS``.
+        """Read the options. The options of Django's proposal for retries may also be written outside of ``OPTIONS``.
 
-        ``alias`` is the backend's name in ``TASKS``, and ``params`` its entry there.
+        ``alias`` is the backend's name in ``TASKS``, and ``params`` is its entry in that setting.
         """
         super().__init__(alias, params)
         proposed: dict[str, Any] = {name: params[name] for name in ("MAX_ATTEMPTS", "BACKOFF") if name in params}
@@ -96,11 +99,12 @@ class FairqueBackend(BaseTaskBackend):
 
     @cached_property
     def settings(self) -> BackendOptions:
-        """The checked ``OPTIONS``; ``settings.problems`` lists their mistakes."""
+        """The checked ``OPTIONS``; ``settings.problems`` lists the mistakes in them."""
         return BackendOptions(self.options)
 
     def validate_task(self, task: AnyTask) -> None:
-        """Check a ``task`` as Django does, and register it: workers run the tasks that their process has registered.
+        """Check a ``task`` as Django does, and register it, because workers run only tasks that are registered in their
+        process.
 
         Raises `InvalidTask` if the task can't be used.
         """
@@ -108,7 +112,8 @@ class FairqueBackend(BaseTaskBackend):
         self._definition(task)
 
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
-        """Send one call. Inside a transaction, send it at the commit (``enqueued_at`` is None until then).
+        """Send a task for one call. Inside a transaction, the task is sent at the commit (until then, ``enqueued_at``
+        is None).
 
         ``task`` is the task, ``args`` and ``kwargs`` are its arguments. Returns the result. Raises `InvalidTask` or
         `TypeError` if the task or its arguments can't be sent, and the errors of `Sendable.enqueue`.
@@ -116,12 +121,12 @@ class FairqueBackend(BaseTaskBackend):
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
         result: TaskResult[P, R] = results.build_enqueued_result(sent, handle, given, named, now)
-        if current_interceptor() is not None:  # in a test, which may have run the task
+        if current_interceptor() is not None:  # in a test, the task may have run already
             result.refresh()
         return result
 
     async def aenqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
-        """Send one call, from a coroutine.
+        """Send a task for one call from a coroutine.
 
         ``task``, ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns the result.
         """
@@ -135,8 +140,8 @@ class FairqueBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> AnyResult:
         """Return a result. The queues in ``QUEUES`` are searched first.
 
-        ``result_id`` is its id. Raises `TaskResultDoesNotExist` if no queue knows it, or its function is not declared
-        in this process.
+        ``result_id`` is the id of the result. Raises `TaskResultDoesNotExist` if no queue knows the id, or if the
+        task's function is not declared in this process.
         """
         for name in self._list_queues(result_id):
             queue = get_result_queue(name, current_interceptor())
@@ -148,7 +153,9 @@ class FairqueBackend(BaseTaskBackend):
         raise TaskResultDoesNotExist(result_id)
 
     async def aget_result(self, result_id: str) -> AnyResult:
-        """Return a result, from a coroutine. ``result_id`` is its id. Raises `TaskResultDoesNotExist` as `get_result` does."""
+        """Return a result from a coroutine. ``result_id`` is the id of the result. Raises `TaskResultDoesNotExist` in
+        the same cases as `get_result`.
+        """
         for name in self._list_queues(result_id):
             queue = await aget_result_queue(name, current_interceptor())
             try:
@@ -192,7 +199,9 @@ class FairqueBackend(BaseTaskBackend):
         return found
 
     def option_mistakes(self) -> list[str]:
-        """Return the mistakes in ``OPTIONS``, including patterns that together give a task contradictory options."""
+        """Return the mistakes in ``OPTIONS``. These include patterns that together give one task contradictory
+        options.
+        """
         found = [(path, self.settings.get_options(path).problem) for path in definitions.known_paths()]
         found += [(path, self._find_limit_problem(path)) for path in definitions.known_paths()]
         contradictions = [f"{path}: {problem}" for path, problem in found if problem]
@@ -208,7 +217,7 @@ class FairqueBackend(BaseTaskBackend):
         return definitions.register(task, self.settings.get_options(task.module_path), _resolve_schedule_user)
 
     def _apply_task_options(self, task: AnyTask) -> AnyTask:
-        """Set the queue and the priority of ``TASK_OPTIONS`` on the task, unless ``using`` has changed them."""
+        """Set the queue and the priority from ``TASK_OPTIONS`` on the task, unless ``using`` has changed them."""
         options = self.settings.get_options(task.module_path)
         if options.queue is None and options.priority is None:
             return task
@@ -224,7 +233,9 @@ class FairqueBackend(BaseTaskBackend):
     def _call(
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[AnyTask, DjangoDefinition, list[Any], dict[str, Any], datetime]:
-        """Return the task as it is sent, its definition, its arguments as JSON, and the time."""
+        """Return four values: the task in the form in which it is sent, its definition, its arguments as JSON, and the
+        time.
+        """
         options = self._path_options(task)
         self.validate_task(task)
         task = self._apply_task_options(task)
@@ -241,16 +252,17 @@ class FairqueBackend(BaseTaskBackend):
         return options
 
     def resolve_user(self, task: AnyTask, args: list[Any], kwargs: dict[str, Any]) -> object:
-        """Return the user of a call: the user of the ``task``, else the result of the option ``USER`` for the task,
-        ``args`` and ``kwargs``; None for none.
+        """Return the user of a call: the user of the ``task``, or else the result of the option ``USER`` for the task,
+        ``args`` and ``kwargs``; None if there is no user.
         """
         user_id = getattr(task, "user_id", None)
         user_of = self.settings.get_options(task.module_path).user_of
         return user_id if user_id is not None or user_of is None else user_of(task, args, kwargs)
 
     def _list_queues(self, result_id: object) -> Sequence[str]:
-        """Return all declared queues, the likely ones first: an id does not name its queue, and schedules send to any
-        declared queue."""
+        """Return all declared queues, the most likely ones first. All are needed, because an id does not contain its
+        queue and schedules send to any declared queue.
+        """
         try:
             check_id(result_id, "result_id")
         except TaskValidationError:

@@ -1,4 +1,6 @@
-"""Django's task interface: `django.tasks` since Django 6.0, on Django 5.2 the same interface from the package django-tasks."""
+"""Django's task interface: `django.tasks` since Django 6.0, and on Django 5.2 the same interface from the package
+django-tasks.
+"""
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
     AnyResult = TaskResult[..., Any]
 
     class GenericTask(Task[P, R]):
-        """`Task` as a base class with type parameters. At run time Django's class has no parameters."""
+        """Django's class `Task` with type parameters, as a base class. At run time Django's class has no type
+        parameters.
+        """
 else:
     AnyTask, AnyResult = Task, TaskResult
 

@@ -1,4 +1,4 @@
-"""A task of `django.tasks` as the queue sees it, registered by its module path."""
+"""The queue's definition of a task of `django.tasks`. The definition is registered under the task's module path."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class FairqueTask(GenericTask[P, R]):
-    """A task of `django.tasks`. ``user_id`` is the user that it is for: text, an integer or a UUID, kept as text.
+    """A task of `django.tasks`. ``user_id`` is the user that the task is for: text, an integer or a UUID, stored as
+    text.
 
-    None leaves the user to the backend's ``USER`` option. ``run_in`` is the timedelta that `using` was given in
-    ``run_after``: the server counts it from when it accepts the task, and ``run_after`` is this process's estimate.
-    ``max_attempts`` and ``backoff`` say how often a task is run that fails, and when again: a function of the exception
-    and the `TaskResult` that returns seconds or a timedelta, or None to stop. None leaves both to ``OPTIONS``.
+    If ``user_id`` is None, the backend's ``USER`` option determines the user. ``run_in`` is the timedelta that was
+    passed to `using` as ``run_after``. The server counts it from the moment at which it accepts the task, and
+    ``run_after`` is this process's estimate of the result. ``max_attempts`` is the maximum number of attempts of a task
+    that fails. ``backoff`` is a function of the exception and the `TaskResult` that returns the seconds or timedelta
+    until the next attempt, or None to stop. If one of these is None, ``OPTIONS`` determines it.
     """
 
     user_id: str | None = None
@@ -73,11 +75,11 @@ class FairqueTask(GenericTask[P, R]):
         backend: str | None = None,
         user_id: object = None,
     ) -> Self:
-        """Return a copy that is sent with other options; None keeps a value.
+        """Return a copy that is sent with other options. An option that is None stays unchanged.
 
-        ``priority``, ``queue_name``, ``run_after`` and ``backend`` are Django's; a timedelta in ``run_after`` counts
-        from when the server accepts the task. ``user_id`` is the user: text, an integer or a UUID. Raises `InvalidTask`
-        if a value can't be used.
+        ``priority``, ``queue_name``, ``run_after`` and ``backend`` are Django's options. A timedelta in ``run_after``
+        is counted from the moment at which the server accepts the task. ``user_id`` is the user: text, an integer or a
+        UUID. Raises `InvalidTask` if a value can't be used.
         """
         run_in: timedelta | None = None
         if isinstance(run_after, timedelta):
@@ -127,22 +129,24 @@ def task(
 def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a task with Django's own decorator, so that type checkers know `FairqueTask.using`.
 
-    ``function`` and ``options`` are those of ``django.tasks.task``. ``user_id`` is the user of all calls, and
-    ``max_attempts`` and ``backoff`` are those of `FairqueTask` (not on Django 6.0, whose decorator takes no options of
-    backends). Returns the task, or a decorator if it is called with options only. Raises `InvalidTask` if the task
-    can't be used.
+    ``function`` and ``options`` are the same as for ``django.tasks.task``. ``user_id`` is the user of all calls.
+    ``max_attempts`` and ``backoff`` are the same as for `FairqueTask` (not on Django 6.0, whose decorator accepts no
+    options of backends). Returns the task, or a decorator if it is called with options only. Raises `InvalidTask` if
+    the task can't be used.
     """
     return django_task(function, **options) if function is not None else django_task(**options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DjangoDefinition(Sendable[Any, Any]):
-    """The queue's definition of a task of Django. ``task`` is Django's task as it was declared."""
+    """The queue's definition of a Django task. ``task`` is Django's task object as it was declared."""
 
     task: AnyTask
 
     def copy_with_task(self, task: AnyTask, given: PathOptions, user_id: object, now: datetime) -> Self:
-        """Return a copy that sends ``task``, which ``using`` may have changed. A ``user_id`` of None names no user."""
+        """Return a copy of the definition that sends ``task``, which ``using`` may have changed. If ``user_id`` is
+        None, the copy sets no user.
+        """
         about = TaskMetadata(now, task.backend, int(task.priority), task.run_after, getattr(task, "user_id", None))
         call = copy.copy(self)
         object.__setattr__(call, "options", _options_of_call(task, given, user_id))
@@ -161,7 +165,8 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
             changes["expires"] = delay + given.options.expires
     elif (due := task.run_after) is not None:
         due = changes["execute_after"] = due if timezone.is_aware(due) else timezone.make_aware(due)
-        # The call chooses its time: nothing else delays it, and its expiry counts from that time.
+        # The call chooses when the task may run, so nothing else delays the task, and its expiry is counted from that
+        # time.
         changes |= {"delay": None, "debounce": None, "debounce_max_wait": None}
         if given.options.expires is not None:
             changes |= {"expires": None, "expires_at": due + timedelta(seconds=given.options.expires)}
@@ -169,18 +174,20 @@ def _options_of_call(task: AnyTask, given: PathOptions, user_id: object) -> Task
 
 
 def find(name: str) -> DjangoDefinition | None:
-    """Return the definition that is registered under that name, or None. Nothing is imported."""
+    """Return the definition that is registered under this name, or None. No module is imported."""
     found = registry.find(name)
     return found if isinstance(found, DjangoDefinition) else None
 
 
 def known_paths() -> list[str]:
-    """The module paths of all tasks of `django.tasks` that this process has declared."""
+    """Return the module paths of all tasks of `django.tasks` that this process has declared."""
     return [name for name in registry.names() if find(name) is not None]
 
 
 def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefinition:
-    """Register the task's function for workers. Only the first declaration of a function counts."""
+    """Register the task's function for workers. If a function is declared several times, only the first declaration
+    counts.
+    """
     name = task.module_path
     known = registry.find(name)
     if isinstance(known, DjangoDefinition):
@@ -198,14 +205,16 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
     options = replace(given.for_task(task, priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
-    _ = definition.signature  # computed once, for all copies that `copy_with_task` makes
+    _ = definition.signature  # computed once here, for all copies that `copy_with_task` makes
     registry.register(definition)
     signals.task_pushed.connect(announce, sender=name, dispatch_uid="django_fairque.backends")
     return definition
 
 
 def announce(sender: str, task: Record, queue: str, **_: Any) -> None:
-    """Receive the queue's `task_pushed` for tasks that are declared here, and send Django's `task_enqueued`."""
+    """Receive the queue's signal `task_pushed`, and send Django's `task_enqueued` for tasks that are declared in this
+    process.
+    """
     known = find(sender)
     if known is None:
         return

@@ -1,4 +1,6 @@
-"""The backend's ``OPTIONS``: for all of its tasks, and in ``TASK_OPTIONS`` for tasks by their module path."""
+"""The ``OPTIONS`` of the backend: options for all of its tasks, and in ``TASK_OPTIONS`` options for single tasks by
+module path.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ from django_fairque.tasks.options import DeclaredOptions, TaskOptions, checked_o
 logger = get_logger("django_fairque.tasks")
 
 UserOf = Callable[[AnyTask, "list[Any]", "dict[str, Any]"], object]
-"""``(task, args, kwargs)`` -> the user of the call; None for no particular one."""
+"""A function ``(task, args, kwargs)`` that returns the user of the call; None for no particular user."""
 
 BY_TASK = "TASK_OPTIONS"
 NOT_DECLARABLE = {"name", "batch_wait", "on_dependency_failure", "task_id", "depends_on"}
-"""Options of ``@django_fairque.task`` that `django.tasks` does not support: other names, batches, chosen ids and dependencies."""
+"""Options of ``@django_fairque.task`` that tasks of `django.tasks` do not support: other names, batches, chosen ids and
+dependencies."""
 OF_TASKS = tuple(
     sorted(
         name.upper()
@@ -35,11 +38,14 @@ OF_TASKS = tuple(
     )
 )
 ALIASES = {"MAX_ATTEMPTS": "MAX_RETRIES"}
-"""Names of Django's proposal for retries (https://github.com/django/new-features/issues/142). An attempt more than retries."""
+"""Option names of Django's proposal for retries (https://github.com/django/new-features/issues/142). The number of
+attempts is one more than the number of retries."""
 OF_SINGLE_TASKS = ("PRIORITY", "QUEUE")
-"""Options that a declaration of `django.tasks` always has. One value for all tasks would override all declarations."""
+"""Options that every declaration of `django.tasks` sets itself. A value for all tasks would override all
+declarations."""
 LANE_BOUNDS = {"URGENT_PRIORITY": (1, 100), "BULK_PRIORITY": (-100, -1)}
-"""Options that give the priorities of `django.tasks` from a bound on a lane, and the values that each bound may have."""
+"""Options that assign priorities of `django.tasks` from a bound on to a lane, and the permitted values of each
+bound."""
 OF_BACKEND = (*(name for name in OF_TASKS if name not in OF_SINGLE_TASKS), *LANE_BOUNDS, BY_TASK)
 WILDCARDS = frozenset("*?[")
 MAX_ATTEMPTS = 1001
@@ -47,35 +53,36 @@ MAX_ATTEMPTS = 1001
 
 @dataclass(frozen=True)
 class PathOptions:
-    """The settings for the tasks of one path."""
+    """The options for the tasks with one module path."""
 
     options: TaskOptions = field(default_factory=lambda: TaskOptions(max_retries=0))
-    """The other options. ``user``, ``queue`` and ``priority`` have fields of their own, which keep the given form."""
+    """All options except ``user``, ``queue`` and ``priority``, which have fields of their own that keep the given
+    form."""
     user: UserOf | str | None = None
-    """A callable or its dotted path. The path is imported when a task is sent, because its module may still be
-    importing when the task is declared.
-    """
+    """The callable that returns the user, or its dotted path. The path is imported when a task is sent, because its
+    module may not be fully imported when the task is declared."""
     queue: str | None = None
-    """The queue that replaces the declared one; None for no change."""
+    """The queue that replaces the declared queue; None if it is not replaced."""
     priority: int | None = None
-    """A priority of `django.tasks`, from -100 to 100."""
+    """The priority in `django.tasks`, from -100 to 100; None if it is not replaced."""
     urgent_priority: int | None = None
-    """The least priority whose tasks are urgent; None for none."""
+    """The lowest priority whose tasks are in the urgent lane; None if no priority is."""
     bulk_priority: int | None = None
-    """The largest priority whose tasks are bulk; None for none."""
+    """The highest priority whose tasks are in the bulk lane; None if no priority is."""
     by_path: frozenset[str] = frozenset()
-    """The options that a path or a pattern sets. A declaration does not replace them."""
+    """Names of the options that a path or a pattern sets. A declaration does not override these options."""
     problem: str = ""
-    """The contradiction between options of several patterns. With one, the options are the defaults."""
+    """A sentence about options of several patterns that contradict each other; empty if there are none. If there is a
+    contradiction, the options are the defaults."""
 
     @cached_property
     def user_of(self) -> UserOf | None:
-        """`user`, imported."""
+        """The callable in `user`, imported if it was given as a path."""
         return import_string(self.user) if isinstance(self.user, str) else self.user
 
     def for_task(self, task: AnyTask, number: int) -> TaskOptions:
-        """Return the options of a call of a ``task``. ``number`` is its priority in `django.tasks`; urgent and bulk tasks have
-        none.
+        """Return the options of a call of a ``task``. ``number`` is the task's priority in `django.tasks`. Tasks in the
+        urgent and bulk lanes have no priority.
         """
         lane = self.options.lane
         if lane is None and self.urgent_priority is not None and number >= self.urgent_priority:
@@ -92,14 +99,15 @@ class PathOptions:
 
 
 class BackendOptions:
-    """The checked ``OPTIONS`` of a backend, which are ``given``. Options with mistakes are left out, and `problems`
-    lists the mistakes.
+    """The checked options of a backend. ``given`` is the value of ``OPTIONS``. Options with mistakes are left out, and
+    `problems` lists the mistakes.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._mistakes: list[str] = []
         self._imports: list[tuple[str, Callable[[str], object], str]] = []
-        """For each dotted path: the place of the option, the function that imports and checks it, and the path."""
+        """For each dotted path in the options: the place of the option, the function that imports and checks the path,
+        and the path."""
         for_all = {name: value for name, value in given.items() if name != BY_TASK}
         self._entries = [("", self._check_options("", for_all, OF_BACKEND))]
         by_task = given.get(BY_TASK, {})
@@ -124,7 +132,9 @@ class BackendOptions:
         return [*self._mistakes, *(f"{where}{problem}" for where, problem in found if problem)]
 
     def get_options(self, path: str) -> PathOptions:
-        """Return the options of a task. The most specific pattern with an option wins. ``path`` is the task's module path."""
+        """Return the options of a task. If several patterns match, the most specific pattern with an option sets it.
+        ``path`` is the task's module path.
+        """
         found = self._found.get(path)
         if found is None:
             merged: dict[str, Any] = {}
@@ -137,7 +147,7 @@ class BackendOptions:
         return found
 
     def list_unmatched_patterns(self, paths: Iterable[str]) -> list[str]:
-        """Return the patterns that match no task. ``paths`` are the module paths of all tasks."""
+        """Return the patterns that match none of ``paths``, which are the module paths of all tasks."""
         known = list(paths)
         patterns = [pattern for pattern, _ in self._entries if pattern]
         return [pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in known)]
@@ -164,8 +174,9 @@ class BackendOptions:
 
 
 def _specificity(pattern: str) -> tuple[bool, int]:
-    """Sort key for patterns. The most specific one comes last: a path without wildcards, else the one with most other
-    characters."""
+    """Return the sort key of a pattern. The most specific pattern comes last: a path without wildcards, or else the
+    pattern with most other characters.
+    """
     return not WILDCARDS & set(pattern), sum(part not in WILDCARDS for part in pattern)
 
 
@@ -199,7 +210,7 @@ def _checked_value(name: str, value: Any) -> Any:
 
 
 def _list_paths(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
-    """Return the dotted paths in the value of an option, each with the function that imports and checks it."""
+    """Yield the dotted paths in the value of an option, each with the function that imports and checks the path."""
     several = value if isinstance(value, (tuple, list)) else (value,)
     checks = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}
     check = {**checks, "BACKOFF": _imported_backoff}.get(name)
@@ -276,7 +287,7 @@ def _error_class(given: type[BaseException] | str) -> type[BaseException] | None
 
 
 class ImportedErrors(Sequence[type[BaseException]]):
-    """Exception classes, given as classes or dotted paths. The paths are imported when a task first fails.
+    """Exception classes that were given as classes or dotted paths. The paths are imported when a task first fails.
 
     A path that can't be imported is left out; the system check reports it.
     """
@@ -317,7 +328,7 @@ def _imported_backoff(path: str) -> object:
 
 
 def checked_attempts(value: object, name: str) -> int:
-    """Return a number of attempts. Raises `ValueError` if it is none from 1 to 1001."""
+    """Return a number of attempts. Raises `ValueError` if it is not a whole number from 1 to 1001."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
         raise ValueError(f"{name} must be a whole number from 1 to {MAX_ATTEMPTS}, got {short(value)}")
     return value

@@ -1,4 +1,4 @@
-"""Conversion of the queue's record of a task into the `TaskResult` of `django.tasks`."""
+"""Converts the queue's record of a task into the `TaskResult` of `django.tasks`."""
 
 from __future__ import annotations
 
@@ -35,22 +35,26 @@ PRIORITY_BANDS = {
     Priority.LOW: -59,
     Priority.VERY_LOW: -100,
 }
-"""The least number of each class, the highest first."""
+"""The lowest priority number of each priority class, the highest class first."""
 
 
 def get_priority_class(number: int) -> Priority:
-    """Return the class of a task with priority ``number`` (-100 to 100)."""
+    """Return the priority class of a task with the priority ``number`` (-100 to 100)."""
     return next(priority for priority, least in PRIORITY_BANDS.items() if number >= least)
 
 
 def get_priority_number(priority: Priority) -> int:
-    """Return a number of that class, for tasks that were sent without a number: 0 for NORMAL, else the least one."""
+    """Return a priority number for a priority class, for tasks that were sent without a number: 0 for NORMAL, otherwise
+    the lowest number of the class.
+    """
     return 0 if priority is Priority.NORMAL else PRIORITY_BANDS[priority]
 
 
 @dataclass(frozen=True)
 class TaskMetadata:
-    """The options of a call. Unknown ones are None, for example for a task that a schedule has sent."""
+    """The options of a call, as they were sent with the task. Unknown options are None, for example for a task that a
+    schedule has sent.
+    """
 
     at: datetime | None = None
     backend: str | None = None
@@ -60,7 +64,9 @@ class TaskMetadata:
 
     @classmethod
     def from_record(cls, record: Record) -> TaskMetadata:
-        """Return the metadata in a record's payload. Payloads can be edited, so invalid values count as missing."""
+        """Return the metadata in the payload of a task's record. Operators can edit payloads, so invalid values count
+        as missing.
+        """
         recorded = record.payload.get("about") if isinstance(record.payload, dict) else None
         if not isinstance(recorded, dict):
             return cls()
@@ -85,7 +91,7 @@ class TaskMetadata:
 def _metadata_moment(value: object) -> datetime | None:
     try:
         return parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:  # well formed, but the day does not exist
+    except ValueError:  # the text has the right form, but the day does not exist
         return None
 
 
@@ -100,7 +106,8 @@ STATUSES = dict.fromkeys(TaskState, TaskResultStatus.READY) | {
     TaskState.CANCELED: TaskResultStatus.FAILED,
 }
 ATTEMPT_KINDS = frozenset({"failed", "crashed", "lease_ended", "discarded"})
-"""Kinds of history lines that end an attempt if they name a worker. Without a worker they ended a task that did not run."""
+"""Kinds of history entries that end an attempt if the entry names a worker. An entry without a worker is about a task
+that did not run."""
 ERROR_KINDS = ATTEMPT_KINDS | {"expired", "poisoned", "canceled"}
 
 CLASS_PATH = re.compile(r"[A-Za-z_][\w.<>]*")
@@ -111,8 +118,8 @@ NOT_REGISTERED, DISCARD, CANCELED, FAILED = (
 
 
 class StoredError(TaskError):
-    """An error as the queue keeps it. Its class is looked up only in imported modules: a name that comes from a server
-    never causes an import.
+    """An error in the form in which the queue stores it. Its class is searched only in imported modules, because a name
+    from the server must never cause an import.
     """
 
     __slots__ = ()
@@ -131,18 +138,20 @@ class StoredError(TaskError):
 
 
 def build_enqueued_result(task: AnyTask, handle: Handle, args: list[Any], kwargs: dict[str, Any], now: datetime) -> Any:
-    """Return the result of a call that was sent ``now`` or waits for a commit, according to its ``handle``."""
+    """Return the result of a call that was sent at the time ``now`` or that waits for a commit. ``handle`` shows
+    which.
+    """
     return _result(task, handle.id, args, kwargs, None if handle.is_waiting else now)
 
 
 def build_result(task: AnyTask, record: Record, queue: str, attempts: Sequence[Attempt], alias: str) -> AnyResult:
-    """Return the result of a task as the queue knows it. ``task`` is the declared one."""
+    """Return the result of a task from the queue's record. ``task`` is the task as it was declared."""
     payload = record.payload if isinstance(record.payload, dict) else {}
     about = TaskMetadata.from_record(record)
     if record.state is TaskState.STARTED and record.started_at is not None:
         attempts = [
             attempt for attempt in attempts if attempt.at <= record.started_at
-        ]  # the present run has no line yet
+        ]  # the current run has no history entry yet
     workers = [attempt.worker for attempt in attempts if _is_run(attempt)]
     if record.state in (TaskState.STARTED, TaskState.FINISHED):
         workers.append(record.worker)
@@ -174,13 +183,15 @@ def build_running_result(task: AnyTask, lease: Lease, queue: str, attempts: Sequ
 
 
 def find_alias(task: AnyTask, record: Record) -> str:
-    """Return the backend that sent a task, if this process has it; else the backend of its declaration."""
+    """Return the name of the backend that sent a task, if this process has this backend; otherwise the backend of the
+    task's declaration.
+    """
     alias = TaskMetadata.from_record(record).backend
     return alias if alias in task_backends.settings else task.backend
 
 
 def update(result: AnyResult, **fields: Any) -> None:
-    """Change a result. Results are frozen; Django's own backends change them in this way."""
+    """Change a result. Results are frozen objects; Django's own backends change them in the same way."""
     for name, value in fields.items():
         object.__setattr__(result, name, value)
 
@@ -196,7 +207,7 @@ def _result(
 
 
 def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, alias: str) -> AnyTask:
-    """Return the declared task with the changes that `using` had made."""
+    """Return the declared task with the changes that `using` made before it was sent."""
     sent: dict[str, Any] = {"queue_name": queue, "backend": alias, "run_after": about.run_after}
     if about.priority is not None:
         sent["priority"] = about.priority
@@ -206,11 +217,11 @@ def _as_sent(task: AnyTask, record: Record, queue: str, about: TaskMetadata, ali
         sent["user_id"] = about.user_id
     if all(getattr(task, name) == value for name, value in sent.items()):
         return task
-    return unvalidated_copy(task, sent)  # a sent task runs, even in a queue that `enqueue` does not accept
+    return unvalidated_copy(task, sent)  # a task that was sent runs even in a queue that `enqueue` would refuse
 
 
 def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
-    """Return the task with ``changes``, without the validation in Django's constructor."""
+    """Return a copy of the task with ``changes``. The validation in Django's constructor is skipped."""
     copy: AnyTask = object.__new__(type(task))
     for field in fields(task):
         object.__setattr__(copy, field.name, changes.get(field.name, getattr(task, field.name)))
@@ -218,17 +229,21 @@ def unvalidated_copy(task: AnyTask, changes: Mapping[str, Any]) -> AnyTask:
 
 
 def _is_run(attempt: Attempt) -> bool:
-    """Return whether the function ran: a worker without the function has only postponed the task."""
+    """Return whether the function ran in this attempt. A worker that does not know the function only postpones the
+    task.
+    """
     return attempt.kind in ATTEMPT_KINDS and bool(attempt.worker) and _parse_exception_class(attempt) != NOT_REGISTERED
 
 
 def _is_error(attempt: Attempt) -> bool:
-    """Return whether an exception ended the attempt. A task that raised `Retry` has a reason but no exception."""
+    """Return whether an exception ended the attempt. A task that raised `Retry` has a reason, but no exception."""
     return attempt.kind in ERROR_KINDS and (attempt.kind != "failed" or _parse_exception_class(attempt) is not None)
 
 
 def _class_path(attempt: Attempt) -> str:
-    """Return the class of the exception, or of an error that represents a failure without one (a crash, an expiry)."""
+    """Return the path of the exception's class. For a failure without an exception (a crash, an expiry), return an
+    error class that represents the failure.
+    """
     if attempt.kind == "discarded" and attempt.worker:
         return DISCARD
     if attempt.kind in ("canceled", "discarded"):

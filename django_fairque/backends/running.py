@@ -1,7 +1,8 @@
-"""Run a task of `django.tasks` in a worker: with its context and its signals.
+"""Runs a task of `django.tasks` in a worker, with Django's task context and signals.
 
-Django's signals report the result of the function: in the process and thread that ran it, and before the queue has the
-outcome. The signals of `django_fairque.signals` follow when the queue has recorded it.
+Django's signals report the result of the function. These signals are sent in the process and thread that ran the
+function, before the queue has the outcome. The signals of `django_fairque.signals` are sent later, when the queue has
+recorded the outcome.
 """
 
 from __future__ import annotations
@@ -43,19 +44,20 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.tasks")
 
 ResultBackoffFunction = Callable[[BaseException, "AnyResult"], "float | timedelta | None"]
-"""``(error, task_result)`` -> seconds or a timedelta until the next attempt; None to stop retrying."""
+"""A function ``(error, task_result)`` that returns the seconds or timedelta until the next attempt; None to stop
+retrying."""
 MAX_FAILED_RESULTS = 1000
 _failed_results: dict[LeaseKey, AnyResult] = {}
-"""By lease, the results of attempts that have raised an error, until the next attempt is planned."""
+"""The results of attempts that raised an error, by lease. A result is kept until the next attempt is planned."""
 
 
 class ResultBackoff:
-    """A backoff function of the error and the result, as Django's proposal has it. ``function`` is the function, or its
-    dotted path, which is imported when a task first fails.
+    """A backoff function that gets the error and the result, as in Django's proposal. ``function`` is the function, or
+    its dotted path, which is imported when a task first fails.
     """
 
     takes_lease = True
-    """Read by `plan_retry`: the function takes the lease in place of the number of retries."""
+    """Whether the function is called with the lease instead of the number of retries. `plan_retry` reads this."""
 
     def __init__(self, function: ResultBackoffFunction | str) -> None:
         self._given = function
@@ -66,7 +68,9 @@ class ResultBackoff:
         return found
 
     def __call__(self, lease: Lease, error: BaseException) -> float | timedelta | None:
-        """Return what the function returns. The result has the error and its traceback, and counts the attempt."""
+        """Return the function's value for a failed attempt. The result that is passed to the function contains the
+        error with its traceback, and includes the attempt.
+        """
         result = _failed_results.pop(lease.key, None)
         if result is None:  # a time limit ended the attempt from outside
             definition: Any = registry.find(lease.name)
@@ -76,13 +80,15 @@ class ResultBackoff:
 
 
 def runner(task: AnyTask) -> Callable[..., Any]:
-    """Return the function that a worker calls: the task's own, with the task's context as first argument if it takes one."""
+    """Return the function that a worker calls: the task's own function. If it takes the task's context, the context is
+    passed as first argument.
+    """
     run = _async_runner(task) if inspect.iscoroutinefunction(task.func) else _sync_runner(task)
     functools.update_wrapper(run, task.func)
     signature = inspect.signature(task.func)
     parameters = list(signature.parameters.values())
     if task.takes_context:
-        del parameters[0]  # callers don't pass the context
+        del parameters[0]  # callers pass the other arguments only
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by inspect.signature
     return run
 
@@ -111,7 +117,8 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
             value = attempt.record_result(await _await_call(task.func(*attempt.add_context(args), **kwargs)))
         except BaseException as error:
             if attempt.record_error(error):
-                # Not asend_robust: the tasks that it makes for receivers don't know of the error that is handled here.
+                # asend_robust is not used, because the asyncio tasks that it creates for receivers do not have the
+                # error that is handled here.
                 await sync_to_async(_announce)(task_finished, attempt)
             raise
         await _aannounce(task_finished, attempt)
@@ -121,7 +128,7 @@ def _async_runner(task: AnyTask) -> Callable[..., Any]:
 
 
 def _announce(signal: Signal, attempt: _Attempt) -> None:
-    """Send a signal; Django logs receivers that fail, which may raise too."""
+    """Send a signal. Django logs errors of receivers; this logging may raise errors too, which are caught."""
     try:
         signal.send_robust(sender=attempt.sender, task_result=attempt.result)
     except SoftTimeLimitExceeded:
@@ -131,7 +138,7 @@ def _announce(signal: Signal, attempt: _Attempt) -> None:
 
 
 async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
-    """Send a signal from a coroutine, as `_announce` does."""
+    """Send a signal from a coroutine, like `_announce`."""
     try:
         await signal.asend_robust(sender=attempt.sender, task_result=attempt.result)
     except SoftTimeLimitExceeded:
@@ -141,7 +148,7 @@ async def _aannounce(signal: Signal, attempt: _Attempt) -> None:
 
 
 async def _await_call(call: Awaitable[Any]) -> Any:
-    """Await the call. Turn the cancellation by a time limit into the exception that a thread would get."""
+    """Await the call. If a time limit cancels it, raise the exception that a task in a thread would get."""
     try:
         return await call
     except asyncio.CancelledError as canceled:
@@ -152,7 +159,7 @@ async def _await_call(call: Awaitable[Any]) -> Any:
 
 
 class _Attempt:
-    """One run, and the result that receivers and the context see of it."""
+    """One attempt, and the result that receivers and the task's context see during it."""
 
     def __init__(self, task: AnyTask, earlier: Sequence[Attempt]) -> None:
         lease = _get_running_task().lease
@@ -164,15 +171,16 @@ class _Attempt:
         return (TaskContext(task_result=self.result), *args) if self._task.takes_context else args
 
     def record_result(self, value: Any) -> Any:
-        """The value as JSON; `TypeError` or `ValueError` when it is none."""
+        """Record the returned value as JSON. Raises `TypeError` or `ValueError` if it can't be JSON."""
         value = normalize_json(value)
         ended = {"status": TaskResultStatus.SUCCESSFUL, "finished_at": timezone.now()}
         results.update(self.result, **ended, _return_value=value)
         return value
 
     def record_error(self, error: BaseException) -> bool:
-        """Record the error if it ends the task, and return whether it does. Otherwise the task is retried, or another worker has
-        it."""
+        """Record the error if it ends the task, and return whether it does. Otherwise the task is retried, or another
+        worker has the task.
+        """
         definition, cause = registry.find(self._task.module_path), replace_cancellation(error)
         step = decide_next_step(cause, definition, _get_running_task().retries_left)
         if definition is not None and isinstance(definition.options.backoff, ResultBackoff) and not is_a(cause, Retry):
@@ -183,7 +191,7 @@ class _Attempt:
         return True
 
     def _keep_for_backoff(self, error: BaseException) -> None:
-        while len(_failed_results) >= MAX_FAILED_RESULTS:  # their next attempts were not planned
+        while len(_failed_results) >= MAX_FAILED_RESULTS:  # remove results whose next attempt was never planned
             _failed_results.pop(next(iter(_failed_results), None), None)  # type: ignore[arg-type]
         result = copy.copy(self.result)
         results.update(result, **_ended(result, error))
@@ -207,7 +215,7 @@ def _get_running_task() -> RunningTask:
 
 
 def _earlier() -> Sequence[Attempt]:
-    """Read the task's earlier attempts, if there were any."""
+    """Read the earlier attempts of the task, if there were any."""
     context = _get_running_task()
     try:
         return () if _is_first(context) else get_result_queue(context.queue, current_interceptor()).history(context.id)
@@ -227,11 +235,11 @@ async def _aearlier() -> Sequence[Attempt]:
 
 def _is_first(context: RunningTask) -> bool:
     lease = context.lease
-    # A task that raised Retry has neither failed nor been lost: it is scheduled.
+    # A task that raised Retry has not failed, but is scheduled.
     return lease.retry_count == 0 and lease.delivery == 1 and lease.task.execute_after is None
 
 
 def _not_known(context: RunningTask, error: Exception) -> Sequence[Attempt]:
-    """Log that the earlier attempts can't be read, and return none, so that the task runs all the same."""
+    """Log that the earlier attempts can't be read, and return no attempts, so that the task runs nevertheless."""
     logger.warning("the earlier attempts of task %s can't be read; it runs without (%s)", context.id, error)
     return ()

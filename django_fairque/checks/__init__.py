@@ -1,4 +1,4 @@
-"""Numbered system checks, one module per subject. docs/reference/checks.md explains each and the action against it.
+"""Numbered system checks; each subject has its own module. docs/reference/checks.md explains each check and its remedy.
 
 Only `check_server` sends requests to a server, and only under ``check --deploy``.
 """
@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 TAG = "fairque"
-"""The tag of all checks: ``manage.py check --tag fairque``."""
+"""The tag of all these checks: ``manage.py check --tag fairque``."""
 
 
 def register() -> None:
-    """Register the checks with Django."""
+    """Register all checks of this package with Django."""
     for check in (check_configuration, check_caches, check_workers, check_tasks, check_events, check_attribution):
         checks.register(check, TAG)
     for check in (check_deployment, check_event_mistakes, check_bulk_operations, check_server):

@@ -1,7 +1,7 @@
-"""Checks of settings: mistakes, allowed but unlikely values, users in requests, workers, and production servers.
+"""Checks of settings: mistakes, valid but unlikely values, the users of requests, workers, and servers for production.
 
-`check_deployment` is part of ``check --deploy`` and reads settings only; checks with requests to a server are in `server`.
-The other modules make their messages, and get the configuration, with the functions of this one.
+`check_deployment` is part of ``check --deploy`` and reads settings only; checks with requests to a server are in
+`server`. The other modules of the package create messages and load the configuration with functions of this module.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 
 def message(number: str, text: str, hint: str, *, is_error: bool | None = None) -> checks.CheckMessage:
-    """Return an error (E) or a warning (W), by the letter of its number unless ``is_error`` is given. The hint ends with a
-    reference."""
+    """Return an error (E) or a warning (W). The letter of the number decides which, unless ``is_error`` is given. The
+    hint ends with a reference to the documentation.
+    """
     kind = checks.Error if (".E" in number if is_error is None else is_error) else checks.Warning
     return kind(text, hint=f"{hint} {get_explanation(number.rpartition('.')[2])}", id=number)
 
 
 def load_config() -> FairQueueConfig | None:
-    """Return the configuration; None if it has mistakes, which `check_configuration` reports."""
+    """Return the configuration; None if it has mistakes, because `check_configuration` reports these."""
     from django_fairque.conf import get_config
 
     try:
@@ -41,13 +42,15 @@ def load_config() -> FairQueueConfig | None:
 
 
 def resolve_alias(redis: RedisConfig) -> RedisConfig:
-    """Return the configuration of the server to which a cache alias refers; unchanged without an alias."""
+    """Return the configuration with a cache alias replaced by the cache's server. Without an alias, the configuration
+    is unchanged.
+    """
     from django_fairque.conf.redis import resolve_cache
 
     return resolve_cache(redis)
 
 
-# Kind of mistake -> number and hint; {page} is the page of the configuration.
+# The number and the hint for each kind of mistake. {page} stands for the documentation page of the configuration.
 _MISTAKES = {
     "unknown": ("fairque.E001", "{page} lists every key. Case does not matter."),
     "value": ("fairque.E002", "{page} lists the values that each key takes."),
@@ -66,7 +69,9 @@ _MISTAKES = {
 
 
 def check_configuration(**_: Any) -> list[checks.CheckMessage]:
-    """Check the configuration. Returns a message for every mistake. If there are any, the other checks return nothing."""
+    """Check the configuration. Returns a message for every mistake. If there are mistakes, the other checks return no
+    messages.
+    """
     from django_fairque.conf import get_config
     from django_fairque.engine.model.options import InvalidOptionsError
 
@@ -92,7 +97,7 @@ def _overlooked_variables() -> Iterator[checks.CheckMessage]:
 
 
 def _unused_values() -> Iterator[checks.CheckMessage]:
-    """Report sweep intervals above the largest one, which was used instead."""
+    """Return a message for each sweep interval above the maximum. The maximum is used instead."""
     from django_fairque.conf.sources import merge_sources, read_sources
     from django_fairque.engine.model.options import MAX_SWEEP_INTERVAL_SECONDS, Number
 
@@ -177,8 +182,8 @@ def _list_base_paths(path: str) -> set[str]:
 
 
 def check_workers(**_: Any) -> list[checks.CheckMessage]:
-    """Check for handlers that can't be called, leases that a worker can't hold, and queues that no worker serves.
-    Returns the messages.
+    """Check for handlers that can't be called, leases that are too short for a worker, and queues that no worker
+    serves. Returns the messages.
     """
     config = load_config()
     if config is None:
@@ -215,7 +220,9 @@ def _short_leases(config: FairQueueConfig, workers: tuple[WorkerConfig, ...]) ->
 
 
 def _check_unserved_queues(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
-    """Report queues that no worker serves. Only a project that lists its workers declares that there are no others."""
+    """Return messages about queues that no worker serves. Only a project that lists its workers has declared that no
+    other workers exist.
+    """
     served = {name for worker in config.workers.values() for name in worker.queues}
     for name in config.queues if config.workers else ():
         if name not in served and name != "default":  # the default queue is always declared
@@ -226,7 +233,7 @@ def _check_unserved_queues(config: FairQueueConfig) -> Iterator[checks.CheckMess
 
 def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     """Check for connections without encryption, tasks without signatures, settings that are meant for development, and
-    kept connections to databases. Returns the messages.
+    database connections that are kept open. Returns the messages.
     """
     config = load_config()
     if config is None:
@@ -272,7 +279,9 @@ def _settings_of_development(config: FairQueueConfig, redis: RedisConfig) -> Ite
 
 
 def _kept_connections(config: FairQueueConfig) -> Iterator[checks.CheckMessage]:
-    """Session variables pass from task to task in a connection that is kept. SQLite has hardly any that matter."""
+    """Return a warning about database connections that are kept open, because they pass session variables from one task
+    to the next. SQLite is left out, because it has hardly any important session variables.
+    """
     if all(worker.close_database_connections for worker in (config.worker, *config.workers.values())):
         return
     databases: dict[str, dict[str, Any]] = settings.DATABASES

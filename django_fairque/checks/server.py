@@ -1,8 +1,9 @@
-"""Checks of the server: whether it can be reached and keeps tasks, and whether a cache shares its database.
+"""Checks of the server: whether it can be reached, whether it keeps tasks, and whether a cache shares its database.
 
-`check_server` is part of ``check --deploy`` and the only check that needs the network. A thread sends the requests. After
-`DEADLINE` the check goes on without the thread, even if the server or the name service hangs.
-`check_caches` compares settings only: ``cache.clear()`` runs FLUSHDB, in Django's backend and in django-redis.
+`check_server` is part of ``check --deploy`` and the only check that needs the network. A separate thread sends the
+requests. After `DEADLINE` the check continues without the thread, even if the server or the name service hangs.
+`check_caches` only compares settings. A cache in the queues' database is dangerous, because ``cache.clear()`` runs
+FLUSHDB, in Django's backend and in django-redis.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from django_fairque.conf import FairQueueConfig, RedisConfig
 
     Infos = Mapping[str, Mapping[str, Any]]
-    """The ``INFO`` of each node, by the node's name. A single server has an empty name."""
+    """The replies to ``INFO`` by the node's name. A single server has an empty name."""
 
 T = TypeVar("T")
 DEADLINE = 2.5
-"""Seconds for all questions together."""
+"""Maximum seconds for all requests together."""
 TIMEOUT = 1.0
-"""Seconds for one connection, and for one answer."""
+"""Maximum seconds for one connection, and for one answer."""
 
 _REFUSES = ("fairque.E015", "Nothing can be enqueued until this is fixed.")
 _KEEPS = ("fairque.W004", "Set appendonly yes (and appendfsync everysec), on a disk with room.")
@@ -41,7 +42,7 @@ _ELASTICACHE = (
 )
 _OLD = "Redis 7.2.5 and Valkey 7.2.6 are the oldest that are fit for production."
 
-# Kind of finding -> number and hint. Other kinds change from hour to hour: fairque_health reports those.
+# The number and the hint for each kind of finding. Findings that change from hour to hour are left to fairque_health.
 _NUMBERS = {
     "replica": _REFUSES,
     "disk": _REFUSES,
@@ -59,8 +60,8 @@ _NUMBERS = {
 
 
 def check_server(**_: Any) -> list[CheckMessage]:
-    """Check whether the server can be reached, takes tasks, and keeps them. The embedded server is not checked, and in a
-    test run none. Returns the messages.
+    """Check whether the server can be reached, accepts tasks, and keeps them. The embedded server is not checked, and
+    in a test run no server is checked. Returns the messages.
     """
     config = load_config()
     if config is None or config.redis.url == NO_SERVER_URL or (mine := resolve_alias(config.redis)).is_embedded:
@@ -80,7 +81,9 @@ def check_server(**_: Any) -> list[CheckMessage]:
 
 
 def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
-    """Report keys with which producers of a queue have signed, and that this project's settings do not have."""
+    """Return messages about keys with which producers of a queue have signed tasks, and which this project's settings
+    lack.
+    """
     from django_fairque.engine.model.signature import fingerprint
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.queue.used_keys import used_keys
@@ -93,7 +96,7 @@ def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> I
         return
     try:
         used = _ask_in_time(mine, until, read)
-    except errors.FairQueueError:  # the other checks, and the queue itself, report that
+    except errors.FairQueueError:  # other checks, and the queue itself, report this error
         return
     own = set(map(fingerprint, project_keys()))
     for name, keys in used.items():
@@ -108,7 +111,7 @@ def _missing_keys(config: FairQueueConfig, mine: RedisConfig, until: float) -> I
 
 
 def _unserved(config: FairQueueConfig, mine: RedisConfig, until: float) -> Iterator[CheckMessage]:
-    """Report declared queues that no worker serves while workers serve others."""
+    """Return messages about declared queues that no worker serves, if workers serve other queues."""
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.queue.served import describe_unserved, find_unserved
 
@@ -117,7 +120,7 @@ def _unserved(config: FairQueueConfig, mine: RedisConfig, until: float) -> Itera
 
     try:
         unserved = _ask_in_time(mine, until, read)
-    except errors.FairQueueError:  # the other checks, and the queue itself, report that
+    except errors.FairQueueError:  # other checks, and the queue itself, report this error
         return
     for name in unserved:
         hint = "Name the queue with --queue or in QUEUES of WORKER, or remove it from QUEUES if nothing is sent to it."
@@ -144,22 +147,24 @@ def _findings(redis: RedisConfig, infos: Infos) -> Iterator[CheckMessage]:
 
 
 def _check_maxmemory(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Report a server without maxmemory. `fairque_health` does not: nothing is wrong yet, and it may be intended on a
-    developer's machine."""
+    """Return a warning about a server without maxmemory. `fairque_health` does not report this, because it is not a
+    problem yet and may be intended on a developer's machine.
+    """
     if info.get("maxmemory") == 0:
         yield "unlimited", "there is no maxmemory: a queue that grows ends when the kernel kills the server"
 
 
 def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, until: float) -> Iterator[CheckMessage]:
-    """Report caches on the queues' server that the settings do not reveal: in the same database if the settings call the
-    server by another name, or in another database."""
+    """Return messages about caches on the queues' server that can't be found by comparing settings: caches in the same
+    database, if the settings use another name for the server, and caches in other databases.
+    """
     mine_run = _runs(infos)
     for alias, cache in redis_caches(queue_alias):
         if shares_database(mine, cache):
             continue  # `check_caches` reports the mistake
         try:
             runs = _runs(_infos(cache, until))
-        except errors.FairQueueError:  # a cache that is down or refuses access is no mistake here
+        except errors.FairQueueError:  # a cache that is down or refuses access is not a mistake for this check
             continue
         if runs & mine_run and cache.db == mine.db:
             yield warn(cache, alias)
@@ -174,19 +179,21 @@ def _hidden_caches(queue_alias: str | None, mine: RedisConfig, infos: Infos, unt
 
 
 def _runs(infos: Infos) -> set[object]:
-    """Return the run ids, which identify server processes."""
+    """Return the run ids of the server processes, which identify them."""
     return {info["run_id"] for info in infos.values() if info.get("run_id")}
 
 
 def _infos(redis: RedisConfig, until: float) -> Infos:
-    """``INFO`` of a server; `FairQueueError` when it can't be had in time."""
+    """Return the reply to ``INFO`` of a server. Raise `FairQueueError` if it does not arrive in time."""
     from django_fairque.monitoring.server_probe import read_server_info
 
     return _ask_in_time(redis, until, read_server_info)
 
 
 def _ask_in_time(redis: RedisConfig, until: float, read: Callable[[Any], T]) -> T:
-    """Return the result of ``read`` with a client of the server. Raise `FairQueueError` if there is none in time."""
+    """Return the result of ``read``, which is called with a client of the server. Raise `FairQueueError` if there is no
+    result in time.
+    """
     answers: SimpleQueue[T | Exception] = SimpleQueue()
     threading.Thread(target=_ask, args=(redis, answers, read), name="fairque-check", daemon=True).start()
     try:
@@ -220,7 +227,7 @@ _CACHE_MIDDLEWARE = {
 
 
 def check_caches(**_: Any) -> list[CheckMessage]:
-    """Check for caches that are, by their settings, in the queues' database. Returns the messages."""
+    """Check for caches that are in the queues' database according to their settings. Returns the messages."""
     config = load_config()
     if config is None:
         return []
@@ -229,7 +236,7 @@ def check_caches(**_: Any) -> list[CheckMessage]:
 
 
 def shares_database(mine: RedisConfig, cache: RedisConfig) -> bool:
-    """Whether a cache is, by its settings, in a database of the queues."""
+    """Return whether a cache is in a database of the queues, according to its settings."""
     return any(cache.database == server.database for server in mine.servers)
 
 
@@ -242,7 +249,7 @@ def warn(cache: RedisConfig, alias: str) -> CheckMessage:
 
 
 def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
-    """Each cache that is on a server, but for the alias that was made for the queues and is used for nothing else."""
+    """Yield each cache that is on a Redis server. A cache alias that only the queues use is left out."""
     from django_fairque.conf import RedisConfig
     from django_fairque.conf.redis import resolve_cache
 
@@ -251,7 +258,7 @@ def redis_caches(queue_alias: str | None) -> Iterator[tuple[str, RedisConfig]]:
             continue
         try:
             yield alias, resolve_cache(RedisConfig(cache=alias))
-        except errors.ConfigurationError:  # the cache is not on Redis
+        except errors.ConfigurationError:  # the cache is not stored in Redis
             continue
 
 

@@ -1,4 +1,4 @@
-"""Checks of the project's tasks, their queues and schedules, sending before a commit, and model events."""
+"""Checks of the project's tasks, their queues and schedules, tasks that are sent before a commit, and model events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:
-    """Check the registered tasks among each other, and against the settings. Returns the messages."""
+    """Check the registered tasks for conflicts with each other and with the settings. Returns the messages."""
     config = load_config()
     of_config = () if config is None else (*_queues(config), *_schedules(config), *_early_sending(config))
     return [*_duplicates(), *_middleware(config), *_limits(config), *of_config]
@@ -43,7 +43,7 @@ def _middleware(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
     for definition in filter(None, map(registry.find, registry.names())):
         listed += [(f"the task {definition.name!r}", entry) for entry in definition.options.middleware]
     if not listed:
-        return  # without loading the module, which a project without middleware does not need
+        return  # returns without loading the middleware module, which a project without middleware does not need
     from django_fairque.tasks.middleware import load
 
     for where, entry in listed:
@@ -87,7 +87,7 @@ def _limits(config: FairQueueConfig | None) -> Iterator[CheckMessage]:
 
 def _schedules(config: FairQueueConfig) -> Iterator[CheckMessage]:
     if not config.schedules:
-        return  # without loading the engine, which a check of a project without schedules does not need
+        return  # returns without loading the engine, which a project without schedules does not need for its checks
     from django_fairque.engine.schedules.due_times import find_long_step
     from django_fairque.tasks.schedules import find_mistakes
 
@@ -113,8 +113,8 @@ def _early_sending(config: FairQueueConfig) -> Iterator[CheckMessage]:
 
 
 def check_events(**_: Any) -> list[CheckMessage]:
-    """Check for events of unknown models, fields and tasks, and for deletions that the database makes by itself. Returns
-    the messages.
+    """Check for model events with unknown models, fields and tasks, and for deletions that only the database makes.
+    Returns the messages.
 
     Mistakes are warnings here: an error would keep ``migrate`` and other commands from running.
     """
@@ -132,7 +132,7 @@ EVENT_MISTAKE_HINT = "Correct it: fairque_worker does not start, and check --dep
 
 
 def check_event_mistakes(**_: Any) -> list[CheckMessage]:
-    """Check for events of unknown models, fields and tasks. Returns one error that lists all mistakes."""
+    """Check for model events with unknown models, fields and tasks. Returns one error that lists all mistakes."""
     from django_fairque.events import rules
 
     found = rules.mistakes()
@@ -140,8 +140,8 @@ def check_event_mistakes(**_: Any) -> list[CheckMessage]:
 
 
 def check_bulk_operations(**_: Any) -> list[CheckMessage]:
-    """Check for managers of watched models whose bulk operations no event sees. Returns one message for all models, which
-    can be silenced where nothing uses bulk operations.
+    """Check for managers of watched models whose bulk operations fire no model events. Returns one message for all
+    models. A project that uses no bulk operations can silence it.
     """
     from django_fairque.events import EventQuerySetMixin, rules
     from django_fairque.events.event import CREATE, UPDATE, get_classes
@@ -174,7 +174,9 @@ def _has_queryset(manager: Any, kind: type) -> bool:
 
 
 def _cascades(model: type[models.Model]) -> Iterator[CheckMessage]:
-    """Django 6.1 can leave cascades to the database, which sends no signals."""
+    """Return messages about foreign keys whose cascades happen in the database, as Django 6.1 permits: such deletions
+    send no signals.
+    """
     by_database = getattr(models, "DB_CASCADE", None)
     for subclass in apps.get_models():
         if not issubclass(subclass, model):

@@ -1,7 +1,7 @@
-"""The server of an alias of ``settings.CACHES``: its address and credentials are used, its pool and its time-outs are
-not.
+"""Reads the server of an alias of ``settings.CACHES``. The address and the credentials of the cache are used, but not
+its connection pool and time-outs.
 
-A cache's time-outs are short because a cache may fail; a worker waits for seconds on purpose.
+The time-outs of a cache are short, because a cache may fail. A worker, in contrast, waits for seconds on purpose.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _USUAL = split_names("""
 
 
 class UnusableCacheError(Exception):
-    """The alias can't be used; the text of the error explains it."""
+    """A cache alias whose server can't be used. The error's text explains the reason."""
 
 
 def read_cache_options(
@@ -45,7 +45,7 @@ def read_cache_options(
     Args:
         alias: The name of the cache in ``caches``.
         caches: The value of ``settings.CACHES``.
-        factory: The connection factory of django-redis for caches that name none.
+        factory: The connection factory of django-redis, for caches that do not name one.
         is_cluster: Whether the server is a node of a cluster.
 
     Raises:
@@ -64,14 +64,14 @@ def read_cache_options(
     own = {**credentials, **(options.get("CONNECTION_POOL_KWARGS") or {})}
     if options.get("SENTINELS"):
         return _sentinel(alias, location, options, own)
-    if not is_cluster:  # a cluster uses only the address and the options of the cache
+    if not is_cluster:  # for a cluster, only the address and the options of the cache are used
         classes = {"CONNECTION_FACTORY": factory, **options}
         _refuse(alias, {name: classes[name] for name in _CLASSES if classes.get(name) not in (None, *_USUAL)})
     return _build_server_options(alias, location, own)
 
 
 def _kind(alias: str, backend: str) -> str:
-    """Find which of the two known backends this backend is or extends."""
+    """Return which of the two supported cache backends this backend is or extends."""
     try:
         module, _, name = backend.rpartition(".")
         bases = getattr(import_module(module), name).__mro__
@@ -89,7 +89,7 @@ def _kind(alias: str, backend: str) -> str:
 
 
 def _primary(location: Any, alias: str, kind: str) -> str:
-    """Return the server for writes, which both backends name first."""
+    """Return the address of the server for writes, which both cache backends list first."""
     several = ",;" if kind == DJANGO else ","
     servers = re.split(f"[{several}]", location) if isinstance(location, str) else list(location or [])
     if not servers or not servers[0]:
@@ -98,7 +98,7 @@ def _primary(location: Any, alias: str, kind: str) -> str:
 
 
 def _build_server_options(alias: str, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the server's options. Options in the URL win over others, as in redis-py."""
+    """Return the server's options. An option in the URL takes precedence, as in redis-py."""
     parts = urlsplit(location)
     _refuse(alias, dict(parse_qsl(parts.query)))
     query = [(name, value) for name, value in parse_qsl(parts.query) if name in urls.ACCESS_OPTIONS]
@@ -115,13 +115,15 @@ def _copy_access_options(alias: str, options: Mapping[str, Any]) -> dict[str, An
     verify = options.get("ssl_cert_reqs", "")
     if verify is None or isinstance(
         verify, ssl.VerifyMode
-    ):  # redis-py accepts Python's constants, too, and None for no verification
+    ):  # redis-py also accepts Python's constants, and None for no verification
         taken["ssl_cert_reqs"] = verify.name.removeprefix("CERT_").lower() if verify is not None else "none"
     return taken
 
 
 def _refuse(alias: str, options: Mapping[str, Any]) -> None:
-    """Raise an error for options that can't be copied and that the server or its safety may need."""
+    """Raise an error for cache options that can't be copied, but that may be necessary for the connection or its
+    safety.
+    """
     for name in options:
         if _NOT_TAKEN.fullmatch(name) and name not in urls.ACCESS_OPTIONS:
             hint = "; for a cluster set CLUSTER to True together with CACHE" if name in _CLASSES else ""
@@ -131,7 +133,9 @@ def _refuse(alias: str, options: Mapping[str, Any]) -> None:
 
 
 def _sentinel(alias: str, location: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the form of django-redis: the URL's host is the service, the sentinels are among the options."""
+    """Read the sentinel options of django-redis: the URL's host is the name of the service, and the sentinels are in
+    the options.
+    """
     found = urls.split_url(location)[1]
     secure = str(found.get("ssl", own.get("ssl", False))).lower() == "true"
     ask = options.get("SENTINEL_KWARGS") or {}

@@ -1,9 +1,10 @@
-"""The configuration of this process, which is read at its first use and kept until a setting changes, and its queues.
+"""The configuration of this process and its queues. The configuration is read at its first use and kept until a setting
+changes.
 
 `get_queue` and `aget_queue` keep one client for each process or event loop, and one object for each declared queue.
 
-In a test run nothing reaches the server in the settings: an `Interceptor` of `django_fairque.testing` captures the
-tasks and replaces the queues.
+In a test run, no request is sent to the server in the settings: an `Interceptor` of `django_fairque.testing` captures
+the tasks and replaces the queues.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class _Current:
         self.on_reset: list[Callable[[], None]] = []
         self.installed_middleware: list[str] = []
         self.locks = PerProcess(threading.RLock)
-        """One lock for each process: in a fork, the parent's lock may be held by a thread that exists only in the parent."""
+        """One lock for each process, because in a forked process the parent's lock may be held by a thread that does
+        not exist there."""
 
     def load(self) -> FairQueueConfig:
         from django.core.signals import setting_changed
@@ -55,7 +57,9 @@ class _Current:
             return self.config
 
     def _load_without_server(self) -> FairQueueConfig | None:
-        """Load a configuration for a test run, which connects nowhere. Return None if tests may use the configured server."""
+        """Load a configuration for a test run that connects to no server. Return None if tests may use the configured
+        server.
+        """
         if None in interceptors or not is_test_run():
             return None
         config = load(self.overrides, {"redis": {"url": NO_SERVER_URL}})
@@ -68,9 +72,9 @@ _current = _Current()
 def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
     """Return the configuration of this process.
 
-    ``overrides`` are options that take precedence over all sources, nested as in settings, for the result of this call
-    only; none by default. `set_overrides` sets them permanently. Raises `ConfigurationError` with every mistake in all
-    sources.
+    ``overrides`` are options that take precedence over all sources in the result of this call only. The options are
+    nested as in settings; none by default. `set_overrides` sets overrides permanently. Raises `ConfigurationError` with
+    every mistake in all sources.
     """
     if overrides:
         return load(_current.overrides, overrides)
@@ -78,7 +82,8 @@ def get_config(overrides: Mapping[str, Any] | None = None) -> FairQueueConfig:
 
 
 def set_overrides(overrides: Mapping[str, Any]) -> None:
-    """Give options precedence over all sources in this process from now on, for example the options of a command line.
+    """Set options that take precedence over all sources in this process from now on, for example the options of a
+    command line.
 
     ``overrides`` are nested as in settings. Options of an earlier call are removed.
     """
@@ -89,7 +94,7 @@ def set_overrides(overrides: Mapping[str, Any]) -> None:
 
 @contextmanager
 def override_options(overrides: Mapping[str, Any]) -> Iterator[None]:
-    """Give more options precedence over all sources, for a block."""
+    """Set additional options that take precedence over all sources inside a ``with`` block."""
     before = _current.overrides
     set_overrides({**before, **overrides})
     try:
@@ -99,10 +104,10 @@ def override_options(overrides: Mapping[str, Any]) -> Iterator[None]:
 
 
 def install_middleware(path: str) -> None:
-    """Add a middleware around the middleware in the setting ``MIDDLEWARE``, once in this process; for packages that a
-    project sets up.
+    """Add a middleware around the middleware in the setting ``MIDDLEWARE``. If it was added before, nothing changes.
+    For packages that a project sets up.
 
-    ``path`` is its dotted path.
+    ``path`` is the dotted path of the middleware.
     """
     if path not in _current.installed_middleware:
         _current.installed_middleware.append(path)
@@ -110,7 +115,9 @@ def install_middleware(path: str) -> None:
 
 
 def reset_config() -> None:
-    """Forget the configuration, and close its clients. Both are made again at their next use."""
+    """Forget the configuration, and close its clients. The configuration and the clients are made again when they are
+    next used.
+    """
     with _current.locks.get():
         _current.config, _current.signing = None, ""
     for callback in _current.on_reset:
@@ -118,8 +125,9 @@ def reset_config() -> None:
 
 
 def signing_mode() -> str:
-    """Return the setting ``SIGNING``: on, off or verify-only. Without a valid configuration, for queues made without
-    one, it is on."""
+    """Return the setting ``SIGNING``: on, off or verify-only. If there is no valid configuration, as for queues that a
+    program makes itself, the result is on.
+    """
     mode = _current.signing
     if not mode:
         try:
@@ -143,7 +151,7 @@ class Interceptor(Protocol):
     """An object that receives tasks instead of their queue (`django_fairque.testing.Capture`)."""
 
     def intercept(self, options: Any, tasks: Sequence[Task]) -> list[Any]:
-        """Receive ``tasks`` that are sent with these ``options``. Returns a `TaskResult` for each."""
+        """Receive ``tasks`` that are sent with these ``options``. Returns a `TaskResult` for each task."""
         ...
 
     def queue(self, name: str) -> FairQueue:
@@ -156,12 +164,15 @@ class Interceptor(Protocol):
 
 
 interceptors: list[Interceptor | None] = []
-"""The interceptors of the open blocks. The last one counts; None in a block that may use the configured server."""
+"""The interceptors of the open `intercept_tasks` blocks. The last one receives the tasks; None for a block that may use
+the configured server."""
 
 
 @contextmanager
 def intercept_tasks(interceptor: Interceptor | None) -> Iterator[None]:
-    """Send tasks to this ``interceptor`` in a block, in all threads. With None, a test may use the configured server."""
+    """Pass tasks to ``interceptor`` inside a ``with`` block, in all threads. With None, a test may use the configured
+    server.
+    """
     interceptors.append(interceptor)
     _forget_config(interceptor)
     try:
@@ -172,24 +183,24 @@ def intercept_tasks(interceptor: Interceptor | None) -> Iterator[None]:
 
 
 def _forget_config(interceptor: Interceptor | None) -> None:
-    """Reset the configuration if its server inside of the interceptor's block differs from the one outside."""
+    """Reset the configuration if the server inside of the `intercept_tasks` block differs from the server outside."""
     is_without_server = _current.config is not None and _current.config.redis.url == NO_SERVER_URL
     if interceptor is None or (is_without_server and (None in interceptors or not is_test_run())):
         reset_config()
 
 
 def current_interceptor() -> Interceptor | None:
-    """Return the object that receives tasks now; None if tasks are sent to their queues."""
+    """Return the interceptor that currently receives tasks; None if tasks are sent to their queues."""
     if interceptors:
         return interceptors[-1]
     return _test_interceptor() if is_test_run() else None
 
 
 def is_test_run() -> bool:
-    """Return whether Django's `setup_test_environment` has prepared this process for tests, or pytest runs with our
-    plugin.
+    """Return whether Django's `setup_test_environment` has prepared this process for tests, or pytest runs with the
+    plugin of this package.
 
-    ``mail.outbox`` is no proof: a project that uses the same mail backend outside of tests has one, too.
+    The existence of ``mail.outbox`` is no proof, because a project may use the same mail backend outside of tests.
     """
     utils = sys.modules.get("django.test.utils")
     if utils is not None and hasattr(utils._TestState, "saved_data"):  # noqa: SLF001 - the only trace of a prepared test run
@@ -201,7 +212,8 @@ def is_test_run() -> bool:
 def _test_interceptor() -> Interceptor | None:
     """Return the interceptor of this test run; None if its tests may use the configured server."""
     if _current.test_interceptor is None:
-        # Imported by its path: the testing package is an upper layer, and is imported only in test runs.
+        # Imported by its path, because a core module must not import the testing package. This import happens only in
+        # test runs.
         from django.utils.module_loading import import_string
 
         _current.test_interceptor = import_string("django_fairque.testing.capture.begin_to_capture")()
@@ -210,7 +222,9 @@ def _test_interceptor() -> Interceptor | None:
 
 
 def _find_test_interceptor(name: str) -> Interceptor | None:
-    """Return the interceptor that replaces this queue in a test run; None if its tests may use the configured server."""
+    """Return the interceptor that replaces this queue in a test run; None if the tests may use the configured
+    server.
+    """
     if None in interceptors or (found := _test_interceptor()) is None:
         return None
     get_config().queue_config(name)
@@ -240,7 +254,8 @@ class _OpenClient:
         found = self._queues.get(name) if isinstance(name, str) else None
         if found is None:
             made = self._kind(self.client, name, self.config.queue_config(name))
-            found = self._queues.setdefault(name, made)  # if two threads make one at once, both get the first
+            # if two threads make the queue at the same time, both get the first one
+            found = self._queues.setdefault(name, made)
         return found
 
 
@@ -259,8 +274,9 @@ _open_clients = PerProcess(_OpenClients)
 def get_queue(name: str = "default") -> FairQueue:
     """Return a declared queue, the same object for all threads of the process.
 
-    ``name`` is its name, "default" by default. Raises `ConfigurationError` if it is not declared (with the nearest
-    match), or the configuration has mistakes. In a test run the result only captures the tasks that are pushed.
+    ``name`` is the queue's name, "default" by default. Raises `ConfigurationError` if the queue is not declared (the
+    error suggests the most similar name), or if the configuration has mistakes. In a test run the result only captures
+    the tasks that are pushed.
     """
     if is_test_run() and (stand_in := _find_test_interceptor(name)) is not None:
         return stand_in.queue(name)
@@ -284,7 +300,7 @@ def _open(config: FairQueueConfig) -> _OpenClient:
 async def aget_queue(name: str = "default") -> AsyncFairQueue:
     """Return a declared queue for coroutines, the same object for all tasks of the running event loop.
 
-    ``name`` is its name, "default" by default. Raises `ConfigurationError` as `get_queue` does.
+    ``name`` is the queue's name, "default" by default. Raises `ConfigurationError` in the same cases as `get_queue`.
     """
     if is_test_run() and (stand_in := _find_test_interceptor(name)) is not None:
         return stand_in.aqueue(name)
@@ -302,19 +318,19 @@ async def _open_client(loop: asyncio.AbstractEventLoop, config: FairQueueConfig)
     opened = _OpenClient(config, config.redis.create_async_redis_client(), AsyncFairQueue)
     clients = _open_clients.get()
     with clients.lock:
-        # An open connection refers to its loop, so the garbage collector never removes a loop that ended without
+        # An open connection refers to its event loop, so the garbage collector never removes a loop that ended without
         # aclose_queues().
         for closed in [known for known in clients.on_loops if known.is_closed()]:
             del clients.on_loops[closed]
         outdated = clients.on_loops.get(loop)
-        clients.on_loops[loop] = opened  # before the await, so that no other coroutine opens a client for this loop
+        clients.on_loops[loop] = opened  # set before the await, so that no other coroutine opens a client for this loop
     if outdated is not None:
         await aclose_client(outdated.client)
     return opened
 
 
 def close_queues() -> None:
-    """Close the process's client. The next `get_queue` makes a new one."""
+    """Close this process's client. The next call of `get_queue` makes a new client."""
     clients = _open_clients.get()
     with clients.lock:
         opened, clients.opened = clients.opened, None
@@ -323,7 +339,7 @@ def close_queues() -> None:
 
 
 async def aclose_queues() -> None:
-    """Close the running event loop's client, for example before the loop ends."""
+    """Close the running event loop's client. Call this before the loop ends."""
     opened = _open_clients.get().on_loops.pop(asyncio.get_running_loop(), None)
     if opened is not None:
         await aclose_client(opened.client)

@@ -1,4 +1,4 @@
-"""`FairQueueConfig`: the whole configuration with all its sections."""
+"""`FairQueueConfig` is the whole configuration with all its sections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from redis.asyncio import RedisCluster as AsyncRedisCluster
 
 READ_MARGIN_SECONDS = 2.0
-"""Seconds by which the socket timeout must exceed the longest wait for a reply. Otherwise the socket closes during the wait."""
+"""Seconds by which the socket timeout must exceed the longest wait for a reply. Otherwise the socket would be closed
+during such a wait."""
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
@@ -43,9 +44,10 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 class FairQueueConfig(TopLevelOptions):
     """The whole configuration. `get_config` makes it from settings, a file and the environment.
 
-    ``redis`` is the server. ``queues`` are the declared queues, each with ``queue`` as its defaults; "default" is
-    always among them. ``worker`` is the chosen one of ``workers``, or the options of a worker without a section.
-    ``plans`` are the plans of users and ``schedules`` the schedules by name, and ``monitor`` the limits of the monitoring.
+    ``redis`` describes the server. ``queues`` are the declared queues, which take missing options from ``queue``;
+    "default" is always among them. ``worker`` is the chosen worker of ``workers``, or the options of a worker without a
+    section. ``plans`` are the plans of users and ``schedules`` the schedules by name, and ``monitor`` the limits of the
+    monitoring.
     """
 
     redis: RedisConfig = Field(default_factory=RedisConfig)
@@ -98,7 +100,7 @@ class FairQueueConfig(TopLevelOptions):
                 yield Mistake("value", ("plans", name), f"expected a plan's name: {PLAN_NAME_WORDS}; got {show(name)}")
 
     def validate_all(self) -> None:
-        """Check all sections again, and that they fit together. See `validate`.
+        """Check each section again, and whether the sections fit together. See `validate`.
 
         Raises `ConfigurationError` with the mistakes of all sections.
         """
@@ -107,8 +109,8 @@ class FairQueueConfig(TopLevelOptions):
     def queue_config(self, name: str = "default") -> QueueConfig:
         """Return the options of a declared queue.
 
-        ``name`` is its name, "default" by default. Raises `ConfigurationError` with the nearest match if it is not
-        declared.
+        ``name`` is the queue's name, "default" by default. Raises `ConfigurationError`, which suggests the most similar
+        name, if the queue is not declared.
         """
         try:
             return self.queues[name]
@@ -122,7 +124,7 @@ class FairQueueConfig(TopLevelOptions):
 
     @classmethod
     def from_settings(cls) -> FairQueueConfig:
-        """Return the configuration from settings, the file that they name, and the environment.
+        """Return the configuration from settings, from the file that the settings name, and from the environment.
 
         Raises `ConfigurationError` with all mistakes of the sources.
         """
@@ -132,7 +134,7 @@ class FairQueueConfig(TopLevelOptions):
     def from_yaml(cls, path: str | os.PathLike[str]) -> FairQueueConfig:
         """Return the configuration from a file alone, without settings and environment.
 
-        ``path`` is the file's. Raises `ConfigurationError` with all mistakes, or if the file can't be read.
+        ``path`` is the path of the file. Raises `ConfigurationError` with all mistakes, or if the file can't be read.
         """
         return _assemble([read_file(path)])
 
@@ -153,7 +155,7 @@ class FairQueueConfig(TopLevelOptions):
 
 
 def _build(whole: type[FairQueueConfig], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Make all sections. Raise the mistakes of all of them as one error."""
+    """Make all sections. Raise one error with the mistakes of all sections."""
     mistakes = [unknown((str(name),), whole.model_fields) for name in data if name not in whole.model_fields]
 
     def make(kind: type[AnyOptions], path: tuple[str, ...], options: Any) -> AnyOptions | None:
@@ -204,7 +206,9 @@ def _with_id(name: str, options: Any) -> Any:
 
 
 def _merge_queue_options(defaults: QueueConfig | None, options: Any) -> Any:
-    """Return a queue's options, completed by the options of all queues (``defaults``) if these have no mistakes."""
+    """Return a queue's options, with missing options taken from the options of all queues (``defaults``) unless these
+    have mistakes.
+    """
     options = {} if options is None else options
     if defaults is None or not isinstance(options, Mapping):
         return options
@@ -231,7 +235,9 @@ def load(*overrides: Mapping[str, Any], needs_server: bool = True) -> FairQueueC
 
 
 def _assemble(sources: Sequence[Source], *, checks_cache: bool = False) -> FairQueueConfig:
-    """Make a configuration from its sources. Later sources win. Raise the mistakes of all of them as one error."""
+    """Make a configuration from its sources; later sources take precedence. Raise one error with the mistakes of all
+    sources.
+    """
     mistakes = [mistake for source in sources for mistake in source.mistakes]
     tree = merge_sources(sources)
     worker, found = choose_worker(sources, tree)
@@ -243,6 +249,6 @@ def _assemble(sources: Sequence[Source], *, checks_cache: bool = False) -> FairQ
         found += error.mistakes
     mistakes += [add_key(mistake, sources, worker) for mistake in found]
     if mistakes:
-        # The chosen worker is checked twice, so a mistake may occur twice.
+        # The chosen worker is checked twice, so the same mistake may be found twice.
         raise InvalidOptionsError({(mistake.key, mistake.problem): mistake for mistake in mistakes}.values())
     return config

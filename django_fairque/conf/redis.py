@@ -1,7 +1,7 @@
-"""`RedisConfig`: the server, and the clients of redis-py for it.
+"""`RedisConfig` describes the server, and makes clients of redis-py for it.
 
-Every client sends a command once. The queue repeats requests, and gives each a nonce so that a repetition has no second
-effect; redis-py would repeat a push ten times without reporting it.
+The clients do not repeat commands themselves. The queue repeats failed requests. Each request has a nonce (a random
+id), so that a repetition has no second effect. redis-py would repeat a push ten times without reporting it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from redis.asyncio import RedisCluster as AsyncRedisCluster
 
 ADDRESSES = ("url", "host", "cache", "sentinel")
-"""The options that name the server. Exactly one is used."""
+"""The options that name the server. Exactly one of these options is used."""
 
 PARTS_OF_URL = ("host", "port", "ssl", *urls.ACCESS_OPTIONS)
-"""Options that can be given in ``url`` or separately."""
+"""Options that can be given as parts of ``url`` or separately."""
 
 SENTINEL_PORT = 26379
 
@@ -58,7 +58,7 @@ File = Annotated[str, BeforeValidator(lambda value: os.fspath(value) if isinstan
 
 
 class SentinelConfig(BaseModel):
-    """The sentinels that know the address of the primary, and the primary's name."""
+    """The sentinels that know the address of the primary server, and the primary's name."""
 
     model_config = Options.model_config
 
@@ -69,11 +69,11 @@ class SentinelConfig(BaseModel):
     )
     """Host and port of each sentinel; 26379 is the default port."""
     service: str = Field(min_length=1, description="the name under which the sentinels know the primary")
-    """The name of the primary."""
+    """The name under which the sentinels know the primary."""
     username: str | None = Field(default=None, description="a text")
-    """The user name for the sentinels, which differs from that for the primary. None for none."""
+    """The user name for the sentinels, which may differ from the one for the primary. None for no user name."""
     password: SecretStr | None = Field(default=None, repr=False, description="a text")
-    """The password for the sentinels, which differs from that for the primary. None for none."""
+    """The password for the sentinels, which may differ from the one for the primary. None for no password."""
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -101,9 +101,9 @@ class RedisConfig(Options):
 
     url: str | None = Field(default=None, description=f"a text: {urls.EXAMPLES}")
     host: str = Field(default="127.0.0.1", pattern=r"^[^\s/@]+$", description="a host's name or address")
-    """The host's name or address. Default: "127.0.0.1"."""
+    """The server's host name or address. Default: "127.0.0.1"."""
     port: Whole = whole(6379, least=1, most=65535)
-    """The port. Default: 6379."""
+    """The server's port. Default: 6379."""
     db: Whole = whole(0, least=0, most=2**31 - 1)
     """The number of the database. Default: 0."""
     username: str | None = Field(default=None, description="a text")
@@ -123,33 +123,34 @@ class RedisConfig(Options):
     cluster: bool = Field(default=False, description="true or false")
     """Whether the server is a cluster. Default: False."""
     ssl: bool = Field(default=False, description="true or false")
-    """Whether to use TLS; ``rediss://`` sets it. Default: False."""
+    """Whether to use TLS. An URL with ``rediss://`` switches it on. Default: False."""
     ssl_ca_certs: File | None = Field(default=None, description="the path of a file with certificates")
-    """The path of a file with the trusted authorities; None for the system's authorities."""
+    """The path of a file with the trusted certificate authorities; None for the system's authorities."""
     ssl_certfile: File | None = Field(default=None, description="the path of a certificate's file")
     """The path of the client's certificate; None for none."""
     ssl_keyfile: File | None = Field(default=None, description="the path of a key's file")
-    """The path of the key for that certificate; None for none."""
+    """The path of the key of the client's certificate; None for none."""
     ssl_cert_reqs: Literal["required", "optional", "none"] = Field(
         default="required", description='"required", "optional" or "none"'
     )
     """Whether the server's certificate is verified: "required" (the default), "optional" or "none"."""
     ssl_check_hostname: bool = Field(default=True, description="true or false")
-    """Whether the certificate must have the server's name. Default: True."""
+    """Whether the certificate must contain the server's name. Default: True."""
     durability: Literal["managed-log", "managed-log-async"] | None = Field(
         default=None, description='"managed-log" or "managed-log-async"'
     )
-    """The durability of a managed server with a log on several machines, which it does not report: "managed-log" (the
-    log has all acknowledged writes) or "managed-log-async" (all but the last seconds). None (the default):
-    found out from the server."""
+    """The durability of a managed server that keeps a log on several machines. Such a server does not report it.
+    "managed-log": the log has all acknowledged writes. "managed-log-async": the log may lack the writes of the last
+    seconds. None (the default): determined from the server."""
     socket_timeout: Number = seconds(15)
-    """The longest wait for a reply, and for a free connection. Default: 15."""
+    """The maximum wait for a reply, and for a free connection. Default: 15."""
     socket_connect_timeout: Number = seconds(2)
-    """The longest wait for a connection. Default: 2."""
+    """The maximum wait until a connection is open. Default: 2."""
     health_check_interval: Number = seconds(30, least=0)
-    """A connection that was unused for this time is tested before it is used. Default: 30."""
+    """If a connection was unused for this time, it is tested before it is used. Default: 30."""
     max_connections: Whole = whole(100, least=1, most=10_000)
-    """The number of connections per process or event loop, on a cluster per node, from 1 to 10,000. Default: 100."""
+    """The maximum number of connections per process or event loop (on a cluster, also per node), from 1 to 10,000.
+    Default: 100."""
 
     @model_validator(mode="before")
     @classmethod
@@ -180,12 +181,12 @@ class RedisConfig(Options):
 
     @property
     def number_of_servers(self) -> int:
-        """The number of independent servers, with one shard on each: more than one only if ``url`` names several."""
+        """The number of independent servers; more than one only if ``url`` names several. Each server has one shard."""
         return urls.number_of_servers(self.url) if self.url else 1
 
     @property
     def servers(self) -> list[RedisConfig]:
-        """A configuration for each of the servers in ``url``, in the order of their shards."""
+        """One configuration for each server in ``url``, in the order of the shards."""
         if self.url is None or not (self.number_of_servers > 1 or "servers=" in self.url):
             return [self]
         return [self.model_copy(update={"url": url}) for url in _server_urls(self.url)]
@@ -207,14 +208,14 @@ class RedisConfig(Options):
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts of the connections; none for a socket or the embedded server."""
+        """The hosts to which connections are opened; none for a socket or the embedded server."""
         if self.sentinel:
             return [host for host, _ in self.sentinel.nodes]
         return [server.endpoint[0] for server in self.servers if server.endpoint]
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Host and port; None if the server is found in another way, or if there are several."""
+        """The server's host and port; None if the server is found in another way, or if there are several servers."""
         if self.cache or self.sentinel or self.number_of_servers > 1:
             return None
         if self.url is None:
@@ -224,26 +225,30 @@ class RedisConfig(Options):
 
     @property
     def socket_path(self) -> str:
-        """The path of the server's socket, or an empty string."""
+        """The path of the server's Unix socket; an empty text if it has none."""
         parts = urlsplit(self.url or "")
         return unquote(parts.path) if parts.scheme == "unix" else ""
 
     @property
     def place(self) -> str:
-        """Host and port, or the path of the socket or of the embedded server's directory."""
+        """The location of the server: host and port, or the path of its socket, or the directory of the embedded
+        server.
+        """
         if self.endpoint:
             return f"{self.endpoint[0]}:{self.endpoint[1]}"
         return self.socket_path or self.address.removeprefix("embedded://")
 
     @property
     def database(self) -> str:
-        """An identity of the data: configurations with the same text use the same database of the same server."""
+        """A text that identifies the database: configurations with the same text use the same database of the same
+        server.
+        """
         host, port = self.endpoint or ("", 0)
         place = f"{'127.0.0.1' if host == 'localhost' else host}:{port}" if host else self.socket_path or self.address
         return f"{place} number {self.db}"
 
     def given_addresses(self) -> list[str]:
-        """Return the names of the options that name the server and are set."""
+        """Return the names of the options that name the server and that are set."""
         return [name for name in ADDRESSES if name in self.model_fields_set and getattr(self, name) is not None]
 
     def contradictions(self) -> Iterator[Mistake]:
@@ -285,9 +290,9 @@ class RedisConfig(Options):
     def create_redis_client(self, *, decode_responses: bool = False) -> Redis | RedisCluster:
         """Return a new client with a separate pool, which connects when it is first used. Close it with ``close()``.
 
-        ``decode_responses`` is whether the client returns text instead of bytes; False by default. Queues need bytes.
-        Raises `ConfigurationError` if the cache alias, the credential provider, or the directory of ``embedded://``,
-        can't be found.
+        ``decode_responses`` shows whether the client returns text instead of bytes; False by default. Queues need
+        bytes. Raises `ConfigurationError` if the cache alias, the credential provider or the directory of
+        ``embedded://`` can't be found.
         """
         client: Redis | RedisCluster = _create(self, SYNC, decode_responses=decode_responses)
         return client
@@ -295,7 +300,7 @@ class RedisConfig(Options):
     def create_async_redis_client(self, *, decode_responses: bool = False) -> AsyncRedis | AsyncRedisCluster:
         """Return a new client for the event loop that first uses it. Close it with ``aclose()``.
 
-        ``decode_responses`` and the error are those of `create_redis_client`.
+        ``decode_responses`` and the error are the same as for `create_redis_client`.
         """
         client: AsyncRedis | AsyncRedisCluster = _create(self, ASYNC, decode_responses=decode_responses)
         return client
@@ -304,10 +309,10 @@ class RedisConfig(Options):
 class Credentials:
     """A credential provider of redis-py: an object that returns a user name and a password for each new connection.
 
-    Services with short-lived credentials (IAM of AWS, Entra ID of Azure) need one. redis-py calls it for each new
-    connection, so that a connection that replaces a lost one has current credentials. Open connections stay unchanged.
-    An error of the provider is an error of the connection: the request is repeated, and then raises
-    `RedisConnectionError`.
+    Services with short-lived credentials (IAM of AWS, Entra ID of Azure) need a provider. redis-py calls the provider
+    for each new connection, so a connection that replaces a lost one has current credentials. Open connections keep
+    their credentials. If the provider raises an error, the connection fails: the request is repeated, and finally
+    raises `RedisConnectionError`.
     """
 
     def __init__(self, provider: Any, name: str) -> None:
@@ -315,7 +320,7 @@ class Credentials:
         self._name = name
 
     def get_credentials(self) -> Any:
-        """Return a user name and a password, or a password alone."""
+        """Return a user name and a password, or only a password."""
         from redis.exceptions import ConnectionError as RedisError
 
         try:
@@ -324,7 +329,9 @@ class Credentials:
             raise RedisError(self._failure(error)) from error
 
     async def get_credentials_async(self) -> Any:
-        """Do the same as `get_credentials`. A provider without this coroutine is called in a thread."""
+        """Return the credentials in a coroutine, like `get_credentials`. If a provider lacks this method,
+        `get_credentials` is called in a thread.
+        """
         from redis.credentials import CredentialProvider
         from redis.exceptions import ConnectionError as RedisError
 
@@ -341,10 +348,11 @@ class Credentials:
 
 
 def load_credentials(given: Any) -> Credentials:
-    """Return the provider that ``CREDENTIAL_PROVIDER`` names; the same one for all connections of a process.
+    """Return the provider that ``CREDENTIAL_PROVIDER`` names. All connections of a process use the same provider.
 
     ``given`` is a dotted path of a provider, or of a class or function that returns one when it is called without
-    arguments; or one of these objects. Raises `ConfigurationError` if it can't be imported, fails, or is no provider.
+    arguments; or such an object itself. Raises `ConfigurationError` if the object can't be imported, raises an error,
+    or is no provider.
     """
     return _credential_loaders.get()(given)
 
@@ -367,7 +375,8 @@ def _load_credentials(given: Any) -> Credentials:
     return Credentials(provider, name)
 
 
-# By process: a provider may have a thread that renews its credentials, and a fork of the process does not have that thread.
+# One provider for each process: a provider may have a thread that renews credentials, and threads do not survive a
+# fork.
 _credential_loaders = PerProcess(lambda: cache(_load_credentials))
 
 
@@ -380,19 +389,20 @@ def _import(path: str) -> Any:
 SYNC = "redis"
 ASYNC = "redis.asyncio"
 
-# The system notices a dead peer after 30 + 3 × 5 seconds even while nothing is sent. The names differ between systems.
+# With these options the system notices a dead peer after 30 + 3 × 5 seconds, even while nothing is sent. Their names
+# differ between operating systems.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 def close_client(client: Any) -> None:
-    """Close a client and its clients for sentinels, which redis-py leaves open."""
+    """Close a client, and its clients for sentinels, which redis-py does not close."""
     client.close()
     for sentinel in _sentinels(client):
         sentinel.close()
 
 
 async def aclose_client(client: Any) -> None:
-    """Do the same as `close_client`, for coroutines."""
+    """Close an asynchronous client, and its clients for sentinels, which redis-py does not close."""
     await client.aclose()
     for sentinel in _sentinels(client):
         await sentinel.aclose()
@@ -434,7 +444,7 @@ def _create(config: RedisConfig, package: str, *, decode_responses: bool) -> Any
         return _primary_of_sentinels(config, package, common)
     connections = import_module("django_fairque.engine.transport.connection")
     pool = connections.FastConnectionPool if package == SYNC else connections.AsyncFastConnectionPool
-    # If all connections are in use, a call waits up to the time limit of a reply instead of failing at once.
+    # If all connections are in use, a call waits for a free one, up to the time limit of a reply.
     options = {**common, "db": config.db, "timeout": config.socket_timeout, **_place(config, package)}
     return import_module(package).Redis.from_pool(pool(**options))
 
@@ -450,10 +460,12 @@ def _access(config: RedisConfig) -> dict[str, Any]:
 
 @cache
 def _name() -> dict[str, Any]:
-    """Return the options for the name of our connections in CLIENT LIST: redis-py together with this package.
+    """Return the options with which CLIENT LIST shows the name of this package for its connections: redis-py together
+    with this package.
 
-    redis-py 8.1 takes the name from its caller. Otherwise it looks its own version up for each connection, which takes
-    3.5 of the 4 ms for creating one. redis-py 5.1 looks it up once and accepts no name.
+    redis-py 8.1 accepts the name from its caller. Otherwise it determines its own version again for each connection,
+    which takes 3.5 of the 4 ms that a new connection takes. redis-py 5.1 determines its version only once, and accepts
+    no name.
     """
     try:
         driver_info = import_module("redis.driver_info").DriverInfo()
@@ -468,7 +480,7 @@ def _retry(package: str) -> dict[str, Any]:
 
 
 def _place(config: RedisConfig, package: str) -> dict[str, Any]:
-    """Return the class of the connections and their address."""
+    """Return the class for the connections, and the options with their address."""
     connection = import_module(f"{package}.connection")
     if config.is_embedded:
         from django_fairque.embedded import connection_pool_kwargs
@@ -510,11 +522,13 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
         "protocol": 2,
         "username": sentinel.username,
         "password": sentinel.password.get_secret_value() if sentinel.password else None,
-        "socket_timeout": config.socket_connect_timeout,  # short, because the next sentinel is tried if one does not answer
+        # short, because the next sentinel is tried if one does not answer
+        "socket_timeout": config.socket_connect_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
     }
     manager = module.Sentinel(sentinel.nodes, sentinel_kwargs={**ask, **alike})
-    # This pool raises an error if all connections are in use, while other pools wait. The queue then repeats the call.
+    # Unlike other pools, this pool does not wait but raises an error if all connections are in use. The queue then
+    # repeats the call.
     return manager.master_for(sentinel.service, **{**common, "db": config.db, **alike})
 
 
@@ -530,15 +544,16 @@ def _cluster(config: RedisConfig, package: str, common: dict[str, Any]) -> Any:
 def _cluster_retry(package: str) -> dict[str, Any]:
     options = _retry(package)
     if import_module("redis").VERSION < (6,):
-        # This version counts attempts separately. With 0 it would not even send a coroutine's pipeline. One repetition is
-        # harmless, because only requests that change nothing use such a pipeline. Redirections to another node are still
-        # followed.
+        # This redis-py version counts attempts in another way: with 0, it would not even send a coroutine's pipeline
+        # once. One repetition is harmless, because such pipelines contain only requests that change nothing.
+        # Redirections to another node are still followed.
         options["cluster_error_retry_attempts"] = 1 if package == ASYNC else 0
     return options
 
 
 def resolve_cache(config: RedisConfig) -> RedisConfig:
-    """Replace the alias of a cache, if there is one, by its server. Options that ``config`` sets itself are kept.
+    """If the configuration names a cache alias, replace the alias by the cache's server. Options that ``config`` sets
+    itself are kept.
 
     Raises:
         InvalidOptionsError: The cache can't be used.
@@ -570,19 +585,22 @@ def _server_urls(url: str) -> Iterator[str]:
 
 
 def embedded_directories(url: str) -> list[Path]:
-    """Return the directories of the servers in an ``embedded://`` URL, by the number of the shard: ``.fairque``,
-    ``.fairque-1`` and so on."""
+    """Return the directories of the embedded servers in an ``embedded://`` URL, in the order of the shards:
+    ``.fairque``, ``.fairque-1`` and so on.
+    """
     place, number = urls.place_and_servers(url)
     first = embedded_directory(place)
     return [first, *(first.with_name(f"{first.name}-{shard}") for shard in range(1, number))]
 
 
 def embedded_directory(url: str) -> Path:
-    """Return the directory of the server in an ``embedded://`` URL, by default ``.fairque`` in ``BASE_DIR``."""
+    """Return the directory of the embedded server in an ``embedded://`` URL. The default is ``.fairque`` in
+    ``BASE_DIR``.
+    """
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
 
-    from django_fairque.embedded import directory_from_url  # the embedded server needs redis-py
+    from django_fairque.embedded import directory_from_url  # this import needs redis-py
 
     base = None
     with suppress(ImproperlyConfigured):  # a script may have no Django settings

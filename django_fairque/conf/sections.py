@@ -1,4 +1,6 @@
-"""The sections of the configuration except REDIS and QUEUE: the top level, workers, plans, the monitor, and schedules."""
+"""The sections of the configuration for workers, plans, the monitor and schedules, and the options at the top level.
+REDIS and QUEUE have modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +51,20 @@ EVERYONE = "*"
 RESERVING_LANES = ("urgent", "normal")
 """The lanes for which slots can be reserved."""
 MAX_NAMED_USERS = 5
-"""The largest number of users that an error names."""
+"""Maximum number of users that an error text names."""
 
 QUEUE_NAME_PATTERN = r"^[a-z0-9_.-]{1,64}$"
 QUEUE_NAME_WORDS = '1 to 64 lower-case letters, digits, "_", "." or "-"'
 
 
 def split_list(value: Any) -> Any:
-    """A list written as text, where nothing else can be written: ``a,b``, or JSON if an item holds a comma."""
+    """Convert a text to a list, for sources that can only contain texts: ``a,b``, or JSON if an item contains a
+    comma.
+    """
     if not isinstance(value, str):
         return list(value) if isinstance(value, (tuple, set, frozenset)) else value
     if value.lstrip().startswith("["):
-        return json.loads(value)  # a ValueError: the message for invalid JSON then has the field's description
+        return json.loads(value)  # the error is a ValueError, so the message contains the field's description
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
@@ -97,14 +101,15 @@ def _plan_limit(name: str) -> Any:
 
 
 class WorkerConfig(Options):
-    """One worker. Durations are seconds; docs/reference/settings.md explains each field."""
+    """The options of one worker. Durations are seconds; docs/reference/settings.md explains each field."""
 
     id: str | None = Field(default=None, pattern=r"^[^\s,]{1,128}$", description="a name without spaces and commas")
-    """The worker's name; by default made from host and process."""
+    """The worker's name; by default made from the host's name and the process id."""
     users: Users = _users([EVERYONE])
     """The users that the worker serves first: at most 3,000 ids, or "*" (the default) for all."""
     steal: Users = _users([])
-    """The users that the worker serves when the first ones have no tasks: at most 3,000 ids, none by default."""
+    """The users that the worker serves when the users in ``users`` have no tasks: at most 3,000 ids, none by
+    default."""
     queues: QueueNames = Field(
         default_factory=lambda: ["default"],
         description="a list of at least one queue's name",
@@ -112,11 +117,11 @@ class WorkerConfig(Options):
     )
     """The queues that the worker serves. Default: "default"."""
     poll_interval: Number = seconds(5)
-    """The longest sleep between wakeups. Default: 5."""
+    """The maximum sleep between two checks for tasks. Default: 5."""
     task_timeout: Number = seconds(300)
-    """The time limit of a task if neither it nor its queue has one. Default: 300."""
+    """The time limit of a task if neither the task nor its queue sets one. Default: 300."""
     hard_timeout_grace: Number = seconds(5, least=0)
-    """The time from the exception that ends an overdue task to the end of its process. Default: 5."""
+    """The time between the exception that interrupts an overdue task and the end of its process. Default: 5."""
     concurrency: Whole = whole(8, least=1, most=1000)
     """The number of tasks that run at once in each process, from 1 to 1000. Default: 8."""
     reserve: Annotated[dict[str, Annotated[Whole, Field(ge=0)]], BeforeValidator(_split_reserve)] = Field(
@@ -124,33 +129,35 @@ class WorkerConfig(Options):
         description="a mapping of urgent and normal to numbers of slots",
         title="a whole number of slots, at least 0",
     )
-    """The number of slots of each process that lower lanes never take, by lane ("urgent" and "normal"); none by default."""
+    """The number of slots of each process that tasks of lower lanes never use, by lane ("urgent" and "normal"); none by
+    default."""
     shutdown_timeout: Number = seconds(30, least=0)
-    """The time that running tasks have after a stop. Default: 30."""
+    """The time that running tasks have to end after a stop signal. Default: 30."""
     lease_seconds: Number = seconds(30)
-    """The time after which a task is taken from a worker that does not renew its leases. Default: 30."""
+    """The length of a lease: if a worker does not renew a task's lease for this time, the task is taken from the
+    worker. Default: 30."""
     processes: Whole = whole(1, least=1, most=256)
     """The number of child processes, from 1 to 256. Default: 1."""
     start_method: Literal["auto", "spawn", "forkserver"] = Field(
         default="auto", description='"auto", "spawn" or "forkserver"'
     )
-    """The method that starts child processes: "auto" (the default), "spawn" or "forkserver"."""
+    """The way in which child processes are started: "auto" (the default), "spawn" or "forkserver"."""
     handler: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
         description='the dotted path of a callable, such as "shop.tasks.handle"',
     )
-    """The dotted path of a callable for tasks that are bare payloads; None for none."""
+    """The dotted path of a callable that handles tasks without a name (bare payloads); None for none."""
     alert_email: list[str] = Field(
         default_factory=list, description="a list of e-mail addresses", title="an e-mail address"
     )
-    """The addresses to which alerts are sent; none by default."""
+    """The e-mail addresses to which alerts are sent; none by default."""
     max_tasks: Whole = limit("tasks", most=10**12)
-    """The number of tasks after which a process is replaced; 0 (the default): never."""
+    """The number of tasks after which a process is replaced; 0 (the default) for no limit."""
     max_memory_mb: Whole = limit("megabytes", most=10**9)
-    """The memory in megabytes above which a process is replaced; 0 (the default): never."""
+    """The memory in megabytes above which a process is replaced; 0 (the default) for no limit."""
     close_database_connections: bool = Field(default=False, description="true or false")
-    """Whether to close the database connections that a task has used when it ends. Default: False."""
+    """Whether a task's database connections are closed when it ends. Default: False."""
 
     assigned_users = EarlierName("users")
     steal_targets = EarlierName("steal")
@@ -201,27 +208,30 @@ def _format_users(users: list[str]) -> str:
 
 
 def _convert_switch(value: Any) -> Any:
-    """Convert true and false to on and off: YAML reads on and off without quotation marks as these."""
+    """Convert true and false to on and off, because YAML reads ``on`` and ``off`` without quotation marks as true and
+    false.
+    """
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class TopLevelOptions(Options):
-    """The options at the top level, outside all sections."""
+    """The options at the top level of the configuration, outside all sections."""
 
     enqueue_on_commit: bool = Field(default=True, description="true or false")
-    """Whether ``enqueue()`` inside a transaction waits for its commit. Default: True."""
+    """Whether ``enqueue()`` inside a transaction sends the task at the commit. Default: True."""
     outbox: bool = Field(default=False, description="true or false")
-    """Whether ``enqueue()`` inside a transaction writes into its database. Default: False."""
+    """Whether ``enqueue()`` inside a transaction stores the task in the transaction's database. Default: False."""
     capture_in_tests: bool = Field(default=True, description="true or false")
     """Whether tasks are captured in a test run. With False, tests may use the configured server. Default: True."""
     request_user: str | None = Field(default=None, description="the dotted path of a callable")
-    """The dotted path of a function from a request to the id of its user; None for none."""
+    """The dotted path of a function that gets a request and returns the id of its user; None for none."""
     plan_of: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$",
         description='the dotted path of a function, such as "shop.plans.plan_of"',
     )
-    """The dotted path of a function from a user's id to the name of its plan in ``PLANS``; None for none."""
+    """The dotted path of a function that gets a user's id and returns the name of the user's plan in ``PLANS``; None
+    for none."""
     middleware: Annotated[
         list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")]], BeforeValidator(split_list)
     ] = Field(
@@ -231,7 +241,7 @@ class TopLevelOptions(Options):
     )
     """The dotted paths of the middleware around sending and running tasks, the outermost first; none by default."""
     tracing: bool = Field(default=False, description="true or false")
-    """Whether to make spans and metrics of OpenTelemetry. Default: False."""
+    """Whether spans and metrics of OpenTelemetry are made. Default: False."""
     signing: Annotated[Literal["on", "off", "verify-only"], BeforeValidator(_convert_switch)] = Field(
         default="on", description='"on", "off" or "verify-only"'
     )
@@ -244,11 +254,11 @@ class TopLevelOptions(Options):
         description="a list of words",
         title="a word that is not empty",
     )
-    """Words. The admin and the commands hide values whose key contains one of them."""
+    """A list of words. The admin and the commands hide values whose key contains one of these words."""
     users_label: str | None = Field(
         default=None, min_length=1, max_length=40, description="a text of 1 to 40 characters"
     )
-    """The name of the users of queues in the admin, such as "Customers"; by default "Users", translated."""
+    """The word for users of queues in the admin, such as "Customers"; by default "Users", translated."""
     code_version: str | None = Field(
         default=None,
         min_length=1,
@@ -261,7 +271,7 @@ class TopLevelOptions(Options):
     @field_validator("tracing")
     @classmethod
     def _can_trace(cls, tracing: bool) -> bool:
-        with suppress(ModuleNotFoundError):  # find_spec raises this if the parent package is not installed
+        with suppress(ModuleNotFoundError):  # raised if the parent package is not installed
             if not tracing or find_spec("opentelemetry.trace"):
                 return tracing
         raise problem(
@@ -273,22 +283,25 @@ PLAN_NAME_WORDS = '1 to 64 letters, digits, "_", "." or "-"'
 
 
 class PlanConfig(Options):
-    """One of ``PLANS``: limits of the users that have the plan. A user without a limit has that of its queue, or none."""
+    """One plan of ``PLANS``: limits for the users that have the plan. If the plan does not set a limit, the queue's
+    limit applies, or none.
+    """
 
     weight: Number = Field(default=1.0, ge=0.001, le=1000, description="a number from 0.001 to 1000")
-    """The share of worker time: 2 is twice that of a user of weight 1. Default: 1."""
+    """The weight of a user, which determines its share of worker time: a user of weight 2 gets twice the share of a
+    user of weight 1. Default: 1."""
     max_running: Whole | None = _plan_limit("max_running")
-    """The largest number of tasks that run at once; None for no limit."""
+    """The maximum number of a user's tasks that run at once; None for no limit."""
     rate: str | None = Field(default=None, description='a text such as "100/m" or "5/10s"')
-    """The number of tasks that start per s, m, h or d; None for no limit."""
+    """The number of a user's tasks that may start per s, m, h or d, such as "10/m"; None for no limit."""
     burst: Whole | None = _plan_limit("burst")
-    """The number of tasks that may start at once under the rate; None for 1."""
+    """The number of tasks that may start at once in addition to ``rate``; None for 1."""
     max_backlog: Whole | None = _plan_limit("max_backlog")
-    """The largest number of waiting tasks; None for the queue's."""
+    """The maximum number of a user's waiting tasks; None for the queue's limit."""
     max_backlog_bytes: Whole | None = _plan_limit("max_backlog_bytes")
-    """The largest number of bytes of tasks that have not ended; None for the queue's."""
+    """The maximum bytes of a user's tasks that have not ended; None for the queue's limit."""
     sla: Number | None = seconds(None)
-    """The time within which tasks should start; None for that of their priority."""
+    """The time within which a user's tasks should start; None for the SLA of their priority."""
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield the mistakes between fields that are valid separately."""
@@ -300,7 +313,7 @@ class PlanConfig(Options):
             yield Mistake("conflict", ("burst",), f"expected a RATE, to which it belongs; got {self.burst}")
 
     def to_text(self, name: str) -> str:
-        """Return the plan as it travels with tasks. ``name`` is its name."""
+        """Return the plan as text, in the form in which it is sent with tasks. ``name`` is the plan's name."""
         fields = {
             "weight": self.weight,
             "cap": self.max_running,
@@ -313,7 +326,7 @@ class PlanConfig(Options):
 
 
 def make_plans(plans: Mapping[str, PlanConfig], plan_of: str | None, code_version: str | None) -> Plans | None:
-    """Return the plans of these settings; None if there are none."""
+    """Return the plans of these settings; None if no plans are declared."""
     if not plans:
         return None
     texts = {name: plan.to_text(name) for name, plan in plans.items()}
@@ -344,7 +357,9 @@ def import_plan_of(path: str) -> Callable[[str], str | None]:
 
 
 class _PlanFinder:
-    """Calls ``PLAN_OF``. An error costs no task: it is logged, at most once a minute, and the user keeps its limits."""
+    """Calls ``PLAN_OF``. If the function raises an error, the task is sent nevertheless: the error is logged at most
+    once a minute, and the user keeps its limits.
+    """
 
     def __init__(self, path: str, texts: dict[str, str]) -> None:
         self._path, self._texts = path, texts
@@ -358,9 +373,8 @@ class _PlanFinder:
         except Exception as error:
             if is_a(error, Interruption):
                 raise
-            with suppress(
-                Exception
-            ):  # a broken connection, in a thread that closes none itself, would make all later calls fail
+            # Close a broken database connection: in a thread that does not do this itself, all later calls would fail.
+            with suppress(Exception):
                 close_old_connections()
             if self._may_log():
                 logger.warning(
@@ -388,21 +402,23 @@ class _PlanFinder:
 
 
 def digest_of_code(plan_texts: Mapping[str, str]) -> str:
-    """Return a digest of 7 digits of the modules that declare this process's tasks, and of the plans."""
+    """Return a digest of 7 digits of the modules that declare this process's tasks, together with the plans."""
     digest = _digest_of_tasks()
     return hashlib.sha256(f"{digest} {sorted(plan_texts.values())}".encode()).hexdigest()[:7] if plan_texts else digest
 
 
 @cache
 def _digest_of_tasks() -> str:
-    """Compute the digest of the modules. The digest is cached, because the process keeps the code with which it began."""
+    """Return the digest of the modules. The digest is cached, because the process keeps the code with which it
+    started.
+    """
     from django.utils.module_loading import import_string
 
-    # Imported by its path: tasks are an upper layer.
+    # Imported by its path, because this module must not import the tasks, which are an upper layer.
     digest, names = hashlib.sha256(), import_string("django_fairque.tasks.registry.modules")()
     for name in names:
         digest.update(name.encode())
-        # A module without a file, or with one that can't be read, counts with its name.
+        # If a module has no file, or its file can't be read, only its name is included.
         with suppress(OSError, TypeError, ValueError):
             digest.update(Path(getattr(sys.modules.get(name), "__file__", "")).read_bytes())
     return digest.hexdigest()[:7] if names else ""
@@ -413,11 +429,13 @@ TOKEN_WORDS = f"at least {MIN_TOKEN_CHARACTERS} letters, digits and marks of ASC
 
 
 LIMIT_NAMES = split_names("depth oldest_wait wait_p95 run_p95 failure_share dead deferred sla_violated idle_backlog")
-"""The figures that ``LIMITS`` can name: `django_fairque.monitoring.monitor.METRICS` defines them."""
+"""The figures that ``LIMITS`` can name. `django_fairque.monitoring.monitor.METRICS` defines these figures."""
 
 
 def _token_list(value: Any) -> Any:
-    """Return a list: of one token, of several (the old and the new one during a change), or from a JSON list in a text."""
+    """Return a list of tokens from one token, from several tokens (the old and the new one during a change), or from a
+    JSON list in a text.
+    """
     if isinstance(value, str):
         return json.loads(value) if value.startswith("[") else [value]
     if isinstance(value, SecretStr):
@@ -439,7 +457,7 @@ def _webhook_url(value: SecretStr) -> SecretStr:
     try:
         url = urlsplit(text)
         is_right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # the port is invalid, or the brackets don't match
+    except ValueError:  # the port is invalid, or the brackets of an IPv6 address don't match
         is_right = False
     if not (is_right and re.fullmatch(r"[!-~]+", text)) or "@" in url.netloc or url.fragment:
         raise ValueError(f"expected {WEBHOOK_URL_WORDS}")
@@ -447,25 +465,25 @@ def _webhook_url(value: SecretStr) -> SecretStr:
 
 
 class WebhookConfig(BaseModel):
-    """``MONITOR["WEBHOOK"]``: the receiver of alerts."""
+    """``MONITOR["WEBHOOK"]``: the address to which alerts are posted."""
 
     model_config = Options.model_config
 
     url: Annotated[SecretStr, AfterValidator(_webhook_url)] = Field(repr=False, description=WEBHOOK_URL_WORDS)
     """The URL to which alerts are posted. The URL is a secret."""
     format: Literal["slack", "json"] = Field(default="json", description='"slack" or "json"')
-    """The form of the messages: "json" (the default), or "slack" for Slack and receivers of the same format."""
+    """The format of the messages: "json" (the default), or "slack" for Slack and services with the same format."""
 
 
 class MonitorConfig(Options):
-    """``MONITOR``: the limits beyond which a queue has a problem, and the tokens that `django_fairque.urls` requires
-    (without a token, no figures can be read there).
+    """``MONITOR``: the limits beyond which a queue has a problem, and the tokens that `django_fairque.urls` requires.
+    Without a token, its views return no figures.
     """
 
     limits: dict[str, Annotated[Number, Field(ge=0)]] = Field(
         default_factory=dict, description="a mapping of figures to numbers", title="a number, at least 0"
     )
-    """The limit of each figure, by its name; none by default."""
+    """The limit of each figure, by the figure's name; none by default."""
     token: Annotated[list[Annotated[SecretStr, AfterValidator(_token)]], BeforeValidator(_token_list)] = Field(
         default_factory=list,
         repr=False,
@@ -475,7 +493,7 @@ class MonitorConfig(Options):
     """The tokens with which a monitoring system may read the metrics and the health; none by default."""
 
     webhook: WebhookConfig | None = Field(default=None, repr=False, description="a mapping with URL and FORMAT")
-    """The receiver of alerts; None (the default) for none."""
+    """The webhook that receives alerts; None (the default) for none."""
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield the mistakes between fields that are valid separately."""
@@ -485,10 +503,10 @@ class MonitorConfig(Options):
 
 
 class ScheduleConfig(Options):
-    """One of ``SCHEDULES``. Durations are seconds; docs/guides/schedules.md explains each field."""
+    """One schedule of ``SCHEDULES``. Durations are seconds; docs/guides/schedules.md explains each field."""
 
     task: str = Field(min_length=1, max_length=200, description='the name of a task, such as "shop.tasks.report"')
-    """The name of the task that is pushed."""
+    """The name of the task that the schedule pushes."""
     cron: str | None = Field(default=None, description='a cron expression of five fields, such as "0 3 * * *"')
     """A cron expression of five fields; give this or ``every``."""
     every: Number | None = Field(default=None, description="a number of seconds, at least 1")
@@ -496,29 +514,31 @@ class ScheduleConfig(Options):
     timezone: str | None = Field(default=None, description='the name of a time zone, such as "Europe/Berlin"')
     """The time zone of ``cron``; None for UTC."""
     user: str | None = Field(default=None, min_length=1, description="a user's id")
-    """The user of its tasks; None for the user of the task."""
+    """The user of the schedule's tasks; None for the user that the task's declaration determines."""
     args: list[Any] = Field(default_factory=list, description="a list of arguments")
-    """Positional arguments of its tasks; none by default."""
+    """Positional arguments of the schedule's tasks; none by default."""
     kwargs: dict[str, Any] = Field(default_factory=dict, description="a mapping of arguments")
-    """Keyword arguments of its tasks; none by default."""
+    """Keyword arguments of the schedule's tasks; none by default."""
     priority: PriorityName | None = Field(default=None, description="the name of a priority, such as HIGH")
-    """The priority of its tasks; None for the priority of the task."""
+    """The priority of the schedule's tasks; None for the task's own priority."""
     lane: Lane | None = Field(default=None, description='"urgent", "normal" or "bulk"')
-    """The lane of its tasks; None for the lane of the task."""
+    """The lane of the schedule's tasks; None for the task's own lane."""
     queue: str | None = Field(
         default=None, pattern=QUEUE_NAME_PATTERN, description=f"a queue's name: {QUEUE_NAME_WORDS}"
     )
-    """The queue of its tasks; None for the queue of the task."""
+    """The queue of the schedule's tasks; None for the task's own queue."""
     missed: Literal["skip", "one", "all"] = Field(default="skip", description='"skip", "one" or "all"')
-    """The treatment of missed run times: "skip" (the default), "one" or "all"."""
+    """The treatment of run times that were missed: "skip" (the default), "one" or "all"."""
     catch_up: Number = seconds(60, least=0)
-    """The largest delay at which a run time does not count as missed. Default: 60."""
+    """The maximum delay with which a run time does not count as missed. Default: 60."""
     overlap: Literal["allow", "skip", "queue"] = Field(default="allow", description='"allow", "skip" or "queue"')
-    """The treatment of a run if the task of the one before has not ended: "allow" (the default), "skip" or "queue"."""
+    """The treatment of a run while the task of the previous run has not ended: "allow" (the default), "skip" or
+    "queue"."""
     jitter: Number = seconds(0, least=0)
-    """The largest time by which the task of a run starts later. Default: none."""
+    """The maximum random time by which the task of a run starts later. Default: none."""
     expires: Number | None = seconds(None)
-    """Time from a run time until its task is a dead letter if it has not started; None for the value of the task."""
+    """Time after a run time at which the run's task becomes a dead letter if it has not started; None for the task's
+    own value."""
     enabled: bool = Field(default=True, description="true or false")
     """Whether the schedule is switched on. Default: True."""
 
@@ -543,4 +563,4 @@ SECTIONS: dict[str, type[Options]] = {
     "queue": QueueConfig,
     "monitor": MonitorConfig,
 }
-"""The sections that exist once, by their names in the configuration."""
+"""The sections that exist only once, by their names in the configuration."""

@@ -1,10 +1,11 @@
 """The sources of the configuration: Django's settings, a YAML file, the environment, and overrides (the command line).
 
-Later sources win: defaults, ``settings.FAIRQUE``, the file that it names, the environment, overrides.
+A later source takes precedence over an earlier one: defaults, ``settings.FAIRQUE``, the file that the settings name,
+the environment, overrides.
 
 The environment variable ``FAIRQUE_REDIS__URL`` is ``redis.url``: two underscores separate the levels. A name without
-two underscores is read only if the whole name is a key, because other variables begin alike: Kubernetes sets
-``FAIRQUE_REDIS_PORT`` for a service called fairque-redis.
+two underscores is read only if the whole name is a key, because variables of other programs may begin with the same
+text: Kubernetes sets ``FAIRQUE_REDIS_PORT`` for a service called fairque-redis.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ SECTION_NAMES = ("redis", "worker", "workers", "queue", "queues", "plans", "sche
 SCALARS = (*TopLevelOptions.model_fields, "config_file")
 
 ABOUT_SERVER = {*ADDRESSES, *PARTS_OF_URL, "cluster"}
-"""Options that name the server, its user or its encryption. Credentials for one server are never sent to another."""
+"""Options that name the server, its user or its encryption. If a later source names another server, these options are
+dropped, because credentials for one server must never be sent to another."""
 
-# The paths of mappings in the configuration, with their options; "*" stands for a name that the user chose. All other paths
-# contain values.
+# The paths of mappings in the configuration, with their options. "*" stands for a name that the project has chosen. All
+# other paths contain values.
 _NESTING: dict[KeyPath, type[Options] | None] = {
     (): None,
     **{(name,): SECTIONS.get(name) for name in SECTION_NAMES},
@@ -44,7 +46,9 @@ _NESTING: dict[KeyPath, type[Options] | None] = {
 
 
 def _pattern(path: KeyPath) -> KeyPath:
-    """Replace the name that the user chose in the path by "*", unless `_NESTING` has the path itself."""
+    """Return the path with "*" in place of a name that the project has chosen, unless `_NESTING` contains the path
+    itself.
+    """
     return path if path in _NESTING else (*path[:1], "*", *path[2:])
 
 
@@ -53,10 +57,11 @@ def nests(path: KeyPath) -> bool:
 
 
 class Source:
-    """The options from one source: a tree with current names in lower case.
+    """The options from one source, as a tree with current option names in lower case.
 
-    ``describe`` returns the name of a key of this source for an error message. ``is_upper``: keys are in capitals, and a
-    suggestion should be, too. ``skips_none``: None means that an option was not given, as for the options of a command.
+    ``describe`` returns the name of a key of this source for an error message. ``is_upper``: the keys of this source,
+    and so also suggested keys, are in capitals. ``skips_none``: None means that an option was not given, as for the
+    options of a command.
     """
 
     def __init__(self, describe: Callable[[KeyPath], str], *, is_upper: bool = False, skips_none: bool = False) -> None:
@@ -67,7 +72,7 @@ class Source:
         self.mistakes: list[Mistake] = []
 
     def add(self, value: Any, path: KeyPath = ()) -> None:
-        """Add the value of a key, with the values that are nested in it."""
+        """Add the value of a key, together with the values that are nested in it."""
         for name in reversed(path):
             value = {name: value}
         self.tree = merge(self.tree, self._normalize((), value))
@@ -75,14 +80,15 @@ class Source:
     def has(self, path: KeyPath) -> bool:
         tree: Any = self.tree
         for name in path:
-            key = name if isinstance(tree, Mapping) and name in tree else name.lower()  # a model may change the case
+            # a pydantic model may have changed the case of the name
+            key = name if isinstance(tree, Mapping) and name in tree else name.lower()
             if not isinstance(tree, Mapping) or key not in tree:
                 return False
             tree = tree[key]
         return True
 
     def _normalize(self, path: KeyPath, value: Any) -> dict[str, Any]:
-        """Return the section at ``path`` with current names in lower case."""
+        """Return the section at ``path``, with current option names in lower case."""
         if path == ("redis",) and isinstance(value, str):
             value = {"url": value}
         if path == ("workers",) and isinstance(value, (list, tuple)):
@@ -97,7 +103,8 @@ class Source:
         for written, inner in value.items():
             name = str(written) if chosen_by_user else str(written).lower()
             name = kind.renamed.get(name, name) if kind else name
-            if inner is None and (self.skips_none or path[:1] == ("redis",)):  # os.environ.get() of a missing variable
+            # None may come from os.environ.get(), if the variable is missing
+            if inner is None and (self.skips_none or path[:1] == ("redis",)):
                 continue
             if kind and name in kind.model_fields and name not in kind.option_names():
                 self.mistakes.append(
@@ -127,7 +134,7 @@ class Source:
 
 
 def merge(earlier: dict[str, Any], later: dict[str, Any], path: KeyPath = ()) -> dict[str, Any]:
-    """Merge two trees: sections by their keys, and of two values the later one."""
+    """Merge two trees: sections by their keys; for a value that both trees have, take the later tree's value."""
     merged = dict(earlier)
     for name, value in later.items():
         inner = (*path, name)
@@ -136,7 +143,7 @@ def merge(earlier: dict[str, Any], later: dict[str, Any], path: KeyPath = ()) ->
 
 
 def merge_sources(sources: Iterable[Source]) -> dict[str, Any]:
-    """Return the tree of all options. If several sources have a key, the last one wins."""
+    """Return the tree of all options. If several sources have the same key, the last source takes precedence."""
     tree: dict[str, Any] = {}
     for source in sources:
         earlier, later = tree.get("redis", {}), _with_options_of_url(source.tree.get("redis", {}))
@@ -147,24 +154,27 @@ def merge_sources(sources: Iterable[Source]) -> dict[str, Any]:
 
 
 def _with_options_of_url(redis: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the options in the URL, so that a later source can override each of them."""
+    """Add the options that are contained in the URL, so that a later source can override each of them separately."""
     url = urls.join_urls(redis.get("url"))
     options = urls.split_url(url)[1] if isinstance(url, str) else {}
     return {**{name: value for name, value in options.items() if name in RedisConfig.model_fields}, **redis}
 
 
 def _names_another_server(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Return whether ``later`` names a different server, instead of changing a part of the server that ``earlier`` names."""
+    """Return whether ``later`` names another server. False if it only changes a part of the address that ``earlier``
+    names.
+    """
     named, before = later.keys() & {*ADDRESSES}, earlier.keys() & {*ADDRESSES}
     is_part = named in ({"host"}, {"sentinel"}) and before <= named
     return bool(named) and not is_part
 
 
 def choose_worker(sources: Sequence[Source], tree: dict[str, Any]) -> tuple[str | None, list[Mistake]]:
-    """Give each of the workers in ``tree`` the options of ``worker``, and make the chosen one the worker.
+    """Add the options of ``worker`` to each worker in ``tree``, and set the chosen worker as the worker of this
+    process.
 
-    In one source the options of a single worker win over those for all workers. A later source wins over both, because
-    the environment and the command line belong to one process.
+    Within one source, the options of a single worker take precedence over the options for all workers. A later source
+    takes precedence over both, because the environment and the command line belong to one process.
 
     Returns:
         The name of the chosen worker, and the mistakes in the choice.
@@ -186,9 +196,9 @@ def choose_worker(sources: Sequence[Source], tree: dict[str, Any]) -> tuple[str 
 
 
 def add_key(mistake: Mistake, sources: Sequence[Source], worker: str | None) -> Mistake:
-    """Add the key of the source to a mistake, and change its suggestion to the case of the source.
+    """Add the source's name of the key to a mistake, and change the suggested key to the case of the source.
 
-    ``worker`` is the name of the chosen worker: a mistake in it is one in ``workers``.
+    ``worker`` is the name of the chosen worker, because a mistake in its options is a mistake in ``workers``.
     """
     path = mistake.path
     if worker is not None and path[:1] == ("worker",):
@@ -209,7 +219,8 @@ def add_key(mistake: Mistake, sources: Sequence[Source], worker: str | None) -> 
 WATCHED_SETTINGS = ("FAIRQUE", "CACHES", "DEBUG", "BASE_DIR", "DJANGO_REDIS_CONNECTION_FACTORY")
 """The settings on which the configuration depends."""
 
-# A mistake at one of these paths may hide the server's address. Then a missing server is not reported as well.
+# Paths at which a mistake may hide the server's address. If there is such a mistake, a missing server is not reported
+# in addition.
 _MAY_NAME_A_SERVER = ((), ("redis",), ("config_file",))
 
 _NO_SERVER = (
@@ -219,7 +230,7 @@ _NO_SERVER = (
 
 
 NO_SERVER_URL = "unix:///tests-use-no-server-of-the-settings-but-private_server"
-"""The URL in tests that capture tasks. If a call connects anyway, its error shows this text."""
+"""The server's URL in tests that capture tasks. If a call connects nevertheless, its error shows this text."""
 
 
 def read_sources(overrides: Iterable[Mapping[str, Any]] = ()) -> list[Source]:
@@ -237,7 +248,7 @@ def _describe_setting(path: KeyPath) -> str:
 
 
 def read_settings() -> Source:
-    from django.conf import settings  # the module can be imported before Django is set up
+    from django.conf import settings  # imported here, because this module can be imported before Django is set up
 
     source = Source(_describe_setting, is_upper=True)
     source.add(getattr(settings, "FAIRQUE", None))
@@ -251,7 +262,9 @@ def read_overrides(overrides: Mapping[str, Any]) -> Source:
 
 
 def read_default_server(sources: Sequence[Source], *, needs_server: bool) -> Source:
-    """Return a source with the embedded server if no source names a server and DEBUG is true; else with the mistake."""
+    """Return a source with the embedded server if no other source names a server and DEBUG is true; otherwise a source
+    with this mistake.
+    """
     source = Source(_describe_setting, is_upper=True)
     keys = {name for other in sources for name in other.tree.get("redis", {})}
     mistakes = [mistake.path[:1] for other in sources for mistake in other.mistakes]
@@ -270,7 +283,8 @@ def read_default_server(sources: Sequence[Source], *, needs_server: bool) -> Sou
 VARIABLE_PREFIX = "FAIRQUE_"
 LEVEL_SEPARATOR = "__"
 SIMILARITY_CUTOFF = 0.8
-"""The least similarity to an option's name at which a variable is reported. Variables of other programs may begin alike."""
+"""Minimum similarity of a variable's name to an option's name for a report. Variables of other programs may begin with
+the same text."""
 
 _KEYS_WITHOUT_LEVEL = ("redis", *SCALARS)
 
@@ -292,7 +306,7 @@ def read_environment(environ: Mapping[str, str]) -> Source:
 
 
 def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Find variables that are not read, each with the probable correct name."""
+    """Return the environment variables that are not read, each with the name that was probably meant."""
     meant = {
         f"{section}_{option}": f"{VARIABLE_PREFIX}{section}{LEVEL_SEPARATOR}{option}".upper()
         for section, options in SECTIONS.items()
@@ -300,7 +314,8 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
     }
     for name, value in sorted(environ.items()):
         path = _variable_path(name)
-        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):  # Kubernetes sets such values
+        # Kubernetes sets variables with such names or values
+        if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):
             continue
         if path[0] in meant:
             yield name, meant[path[0]]
@@ -315,8 +330,9 @@ def _variable_path(name: str) -> KeyPath:
 
 
 def read_file(path: object, named_by: str = "") -> Source:
-    """Return the options in a file. If the file can't be read, the result has that mistake. ``named_by`` is the key that
-    names it."""
+    """Return the options in a file. If the file can't be read, the result contains this mistake. ``named_by`` is the
+    key that names the file.
+    """
     source = Source(lambda key: f"{'.'.join(key)} in {path}" if key else str(path))
     tree, problem = _parse_file(path)
     if problem:
@@ -331,11 +347,13 @@ def read_file(path: object, named_by: str = "") -> Source:
 
 
 def _parse_file(path: object) -> tuple[Any, str]:
-    """Return the content of the file, and the reason why it can't be read, or an empty string."""
-    import yaml  # costs 10 ms, and few configurations have a file
+    """Return the content of the file, and the reason why the file can't be read or an empty text."""
+    import yaml  # imported here, because the import takes 10 ms and few configurations have a file
 
     class Loader(yaml.SafeLoader):
-        """Refuses a key that a mapping has twice. YAML would silently use the last one."""
+        """A YAML loader that refuses a key that a mapping contains twice. Otherwise YAML would silently use the last
+        value.
+        """
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             known = set()
@@ -354,7 +372,7 @@ def _parse_file(path: object) -> tuple[Any, str]:
     except (OSError, UnicodeDecodeError) as error:
         problem = f"{path} can't be read: {getattr(error, 'strerror', None) or error}"
     except yaml.YAMLError as error:
-        # The error's own text quotes the lines around it, which may contain a password.
+        # The error's own text quotes lines of the file, which may contain a password.
         mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None) or "not YAML"
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = f"{path} is not one: {what}{where}"

@@ -1,4 +1,4 @@
-"""The URL of a server: its valid forms, and splitting it."""
+"""The URL of a server: which forms are valid, and how to split it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ SCHEMES = ("redis", "rediss", "unix", "embedded")
 ACCESS_OPTIONS = split_names(
     "db username password ssl_ca_certs ssl_certfile ssl_keyfile ssl_cert_reqs ssl_check_hostname"
 )
-"""Database, credentials and certificates. `RedisConfig`, a URL and the options of a cache use the same names."""
+"""Options for the database, the credentials and the certificates. `RedisConfig`, the URL, and the options of a cache
+use the same names."""
 EXAMPLES = "redis://, rediss://, unix:// or embedded://, for example redis://127.0.0.1:6379/0"
 
 
 def join_urls(given: object) -> object:
-    """Join a list of URLs to one text; return anything else unchanged."""
+    """Join a list of URLs to one text; return a value of another type unchanged."""
     is_list = isinstance(given, (list, tuple)) and all(isinstance(url, str) for url in given)
     return " ".join(given) if is_list and isinstance(given, Iterable) else given
 
 
 def separate_urls(url: str) -> list[str]:
-    """Split a text with several servers, one for each shard, at the spaces or commas between the URLs."""
+    """Split a text with several servers, one for each shard, at the spaces or commas between their URLs."""
     return re.split(r"[\s,]+(?=[a-z]+://)", url.strip())
 
 
 def number_of_servers(url: str) -> int:
-    """Return the number of servers in a text of one or several URLs."""
+    """Return the number of servers in a text with one or several URLs."""
     return sum(map(_embedded_servers, separate_urls(url)))
 
 
 def place_and_servers(url: str) -> tuple[str, int]:
-    """Return an ``embedded://`` URL without its number of servers, and that number."""
+    """Return two values: an ``embedded://`` URL without its number of servers, and this number."""
     return url.partition("?")[0], _embedded_servers(url)
 
 
@@ -46,14 +47,14 @@ def _embedded_servers(url: str) -> int:
 
 
 def split_url(url: str) -> tuple[str, dict[str, str]]:
-    """Return the URL without credentials, and the options in it.
+    """Return the URL without credentials, and the options that the URL contains.
 
-    An option in the query wins over the same one elsewhere in the URL, as in redis-py. A URL that can't be split is
-    returned unchanged: `find_url_problem` explains the problem.
+    If an option is in the query and elsewhere in the URL, the query takes precedence, as in redis-py. A URL that can't
+    be split is returned unchanged; `find_url_problem` explains the problem.
     """
     if find_url_problem(url):
         return url, {}
-    if len(urls := separate_urls(url)) > 1:  # their options are equal, as `find_url_problem` has checked
+    if len(urls := separate_urls(url)) > 1:  # all URLs have the same options, as `find_url_problem` has checked
         places = [split_url(one) for one in urls]
         return " ".join(place for place, _ in places), places[0][1]
     parts = urlsplit(url.strip())
@@ -63,19 +64,19 @@ def split_url(url: str) -> tuple[str, dict[str, str]]:
     if parts.scheme == "rediss":
         options["ssl"] = "true"
     public = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("username", "password")]
-    # Not urlunsplit, because it drops the empty host of unix:// and embedded://.
+    # urlunsplit is not used, because it drops the empty host of unix:// and embedded://.
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return f"{place}?{urlencode(public)}" if public else place, options
 
 
 def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
-    """Return the problem of a URL, or an empty string. ``known`` are the options that its query may contain."""
+    """Return the problem of a URL, or an empty text. ``known`` are the options that the URL's query may contain."""
     if len(urls := separate_urls(url)) > 1:
         return next(filter(None, (find_url_problem(one, known) for one in urls)), "") or _list_problem(urls)
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-    except ValueError:  # the error's text may quote a part of the password
+    except ValueError:  # the error's own text may quote a part of the password
         return f"expected {EXAMPLES}; got {show(url)}, whose host or port can't be read (is the password %-encoded?)"
     if parts.scheme not in SCHEMES:
         return f"expected {EXAMPLES}; got {show(url)}"
@@ -89,7 +90,7 @@ def find_url_problem(url: str, known: Collection[str] | None = None) -> str:
 
 
 def _list_problem(urls: list[str]) -> str:
-    """Return the problem of several URLs that are valid separately."""
+    """Return the problem of several URLs that are valid separately, or an empty text."""
     if len(urls) > MAX_SHARDS:
         return f"expected at most {MAX_SHARDS} servers; got {len(urls)}"
     if len({urlsplit(url).scheme for url in urls}) > 1 or any(

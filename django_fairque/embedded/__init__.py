@@ -1,7 +1,7 @@
-"""The development server: a real Valkey per project, started by whichever process needs it first.
+"""The development server: a real Valkey server for each project, which the first process that needs it starts.
 
-``EmbeddedServer(directory).ensure()`` returns the path of a unix socket on which a server answers. The connection
-classes do that for every new connection of a redis-py pool. No module here imports Django.
+``EmbeddedServer(directory).ensure()`` starts the server if necessary, and returns the path of its Unix socket. The
+connection classes call this for every new connection of a redis-py pool. No module of this package imports Django.
 """
 
 from django_fairque.embedded.binary import find_binary

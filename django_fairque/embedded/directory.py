@@ -1,4 +1,6 @@
-"""A directory that is ours alone. Checks are made on open files, so that the checked file is the one that is used."""
+"""A directory that belongs to one embedded server. Checks are made on open files, so that no other process can replace
+a file between the check and its use.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,15 @@ if TYPE_CHECKING:
 
 
 MARKER = ".fairque-server"
-"""The file that marks a directory as ours."""
+"""The file that marks a directory as made by this package."""
 _MARKER_TEXT = b"""This directory belongs to the embedded server of django_fairque.
 Before you delete it: manage.py fairque_server stop
 """
 
 _FIRST_FILE = "start.lock"
-"""The first file that versions without a marker made in a directory."""
+"""The first file in directories of earlier versions of this package, which made no marker file."""
 _FILES_OF_STARTED_SERVER = {_FIRST_FILE, "server.lock", "server.json", "valkey.conf"}
-"""Files that such a version had made when its server ran."""
+"""The files that those versions had made when their server was running."""
 _KNOWN_FILES = _FILES_OF_STARTED_SERVER | {
     "data",
     ".gitignore",
@@ -38,22 +40,23 @@ _KNOWN_FILES |= {f"{name}.new" for name in _KNOWN_FILES}
 
 
 class PrivateDirectory:
-    """An open directory of ours (0700) and the way to the files in it (0600).
+    """An open directory of an embedded server (mode 0700), with methods to open the files in it (mode 0600).
 
-    A directory that exists is used only if it is empty or was made by us: nothing is written to another one, and its
-    permissions stay as they are. Files are opened relative to its descriptor and links are never followed. Permissions
-    that are wider than they should be are tightened; a file of another user, or a link, is refused with a
-    `ConfigurationError`.
+    An existing directory is used only if it is empty or was made by this package. In any other directory, no files are
+    written and no permissions are changed. Files are opened relative to the directory's descriptor, and links are never
+    followed. If permissions are too wide, they are reduced. For a file of another user, or a link, a
+    `ConfigurationError` is raised.
 
     Parameters
     ----------
     is_part
-        The directory needs no marker: it lies in one that has it, or has a name that only we use.
+        The directory needs no marker, because it is inside of a directory with a marker, or has a name that only this
+        package uses.
 
     Raises
     ------
     FileNotFoundError
-        It does not exist or is empty, and ``create`` is false.
+        The directory does not exist or is empty, and ``create`` is false.
     """
 
     def __init__(self, path: Path, *, create: bool, is_part: bool = False) -> None:
@@ -78,7 +81,9 @@ class PrivateDirectory:
             raise
 
     def _claim(self, *, create: bool) -> None:
-        """Put the marker into a directory that is empty or was made by an earlier version; refuse any other without it."""
+        """Put the marker into a directory that is empty or was made by an earlier version. Refuse any other directory
+        without a marker.
+        """
         with os.scandir(self.fd) as entries:
             names = {entry.name for entry in entries}
         if MARKER in names:
@@ -104,7 +109,7 @@ class PrivateDirectory:
         os.close(self.fd)
 
     def is_current(self) -> bool:
-        """Whether the path still leads to this directory. False after the directory was removed or renamed."""
+        """Return whether the path still leads to this directory. False after the directory was removed or renamed."""
         try:
             found = self.path.lstat()
         except FileNotFoundError:
@@ -112,9 +117,11 @@ class PrivateDirectory:
         return os.path.samestat(found, os.fstat(self.fd))
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of a regular file of ours with no second name; created 0600 if ``flags`` say so."""
+        """Return a descriptor of a regular file that belongs to this user and has no second name. If ``flags`` contain
+        O_CREAT, the file is created with mode 0600.
+        """
         try:
-            # O_NONBLOCK: if a pipe was put here, opening it must not wait for its other end.
+            # O_NONBLOCK: if the file was replaced by a pipe, opening it must not wait for the pipe's other end.
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         except OSError as error:
             if (self.path / name).is_symlink():
@@ -129,16 +136,17 @@ class PrivateDirectory:
         return fd
 
     def replace(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        """Write a new file and put it in the place of ``name``, whether or not that exists.
+        """Write a new file, and put it in the place of ``name``, whether or not a file with this name exists.
 
-        Only the holder of start.lock writes, so one temporary name is enough, and no temporary files pile up.
+        Only the process that holds start.lock writes files. So a single temporary name is enough, and temporary files
+        do not accumulate.
         """
         temporary = f"{name}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=self.fd)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=self.fd)
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)  # the umask may have taken more than it should
+            os.fchmod(fd, mode)  # the umask may have removed permissions that the file needs
             file.write(content)
         os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 

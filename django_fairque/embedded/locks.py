@@ -1,9 +1,10 @@
-"""The locks of the server, and the processes that hold them.
+"""The two locks of an embedded server, and the processes that hold them.
 
-Two locks decide everything, and no process id. Processes are looked up only when the server does not answer.
-``start.lock`` is held for a short time by the process that starts or stops the server. ``server.lock`` is held by the
-server itself: it inherits the descriptor, so the kernel frees the lock at the very moment its last process ends. Process
-ids can't show that: they are reused, a zombie still has one, and another container counts its own.
+The state of the server is determined by two locks, and not by process ids. Processes are searched only if the server
+does not answer. ``start.lock`` is held for a short time by the process that starts or stops the server. ``server.lock``
+is held by the server itself: it inherits the descriptor, so the kernel frees the lock when the server's last process
+ends. A process id can't show whether the server is running, because ids are reused, a zombie process still has an id,
+and each container has its own ids.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _POLL_SECONDS = 0.005
 
 
 def try_lock(directory: PrivateDirectory, name: str) -> int | None:
-    """The descriptor that holds the lock now, or None if another holds it."""
+    """Return a descriptor that now holds the lock, or None if another process holds it."""
     try:
         fd = directory.open(name, os.O_RDWR | os.O_CREAT)
-    except FileNotFoundError:  # the directory itself was removed meanwhile
+    except FileNotFoundError:  # the directory itself was removed in the meantime
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A lock on a file that was deleted meanwhile does not exclude other processes.
+        # If the file was deleted in the meantime, a lock on it does not exclude other processes.
         if os.fstat(fd).st_nlink and directory.is_current():
             return fd
     except BlockingIOError:
@@ -55,13 +56,13 @@ def try_lock(directory: PrivateDirectory, name: str) -> int | None:
 
 
 def unlock(fd: int) -> None:
-    """Free the lock, even where a child of this process has inherited the descriptor."""
+    """Free the lock, even if a child of this process has inherited the descriptor."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
 
 def is_free(directory: PrivateDirectory, within: float = 0) -> bool:
-    """Whether server.lock is free now, or becomes free in the next ``within`` seconds."""
+    """Return whether server.lock is free, or becomes free in the next ``within`` seconds."""
     fd = wait_for_lock(directory, SERVER_LOCK, within)
     if fd is None:
         return False
@@ -94,7 +95,9 @@ _DELETED = " (deleted)"
 
 
 def find_lock_holders(directory: PrivateDirectory) -> list[int]:
-    """Servers of ours that hold server.lock: the server, and a child that rewrites its file."""
+    """Return the server processes that hold server.lock: the server itself, and a child that rewrites its append-only
+    file.
+    """
     if not (_PROC / "self/fd").is_dir():
         return _read_pid_file(directory)
     lock = os.stat(SERVER_LOCK, dir_fd=directory.fd, follow_symlinks=False)
@@ -102,14 +105,15 @@ def find_lock_holders(directory: PrivateDirectory) -> list[int]:
 
 
 def find_orphans(directory: Path) -> list[int]:
-    """Return the servers that still run in this place after the directory was removed under them."""
+    """Return the servers that still run with this directory although the directory was removed."""
     removed = f"{directory / server_files.DATA_DIRECTORY}{_DELETED}"
     return [pid for pid in _find_servers() if _read_link(pid, "cwd") == removed and _was_started_with(pid, directory)]
 
 
 def has_other_mounts(pid: int) -> bool:
-    """Whether the process sees other file systems than this one, because it runs in a container, or as a service with a private
-    /tmp."""
+    """Return whether a process sees other file systems than this process, because it runs in a container or as a
+    service with a private /tmp.
+    """
     return _read_link(pid, "ns/mnt") != _read_link(os.getpid(), "ns/mnt")
 
 
@@ -123,7 +127,7 @@ def _find_servers() -> Iterator[int]:
     if not _PROC.is_dir():
         return
     for entry in _PROC.iterdir():
-        # A package upgrade deletes the file that still runs; other people's links can't be read.
+        # A package upgrade deletes the file of a running program; links of other users' processes can't be read.
         if entry.name.isdecimal() and _read_link(int(entry.name), "exe").removesuffix(_DELETED).endswith("-server"):
             yield int(entry.name)
 
@@ -138,7 +142,9 @@ def _holds_lock(pid: int, lock: os.stat_result) -> bool:
 
 
 def _was_started_with(pid: int, directory: Path) -> bool:
-    """Return whether the process got the configuration file of this directory, like all servers that we start."""
+    """Return whether the process was started with the configuration file of this directory, like all servers that this
+    package starts.
+    """
     try:
         arguments = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -154,8 +160,9 @@ def _read_link(pid: int, name: str) -> str:
 
 
 def _read_pid_file(directory: PrivateDirectory) -> list[int]:
-    """Read the process id of the server on systems without /proc. The lock shows that a server is alive, so the check of its name
-    only guards against a reused process id."""
+    """Return the server's process id on systems without /proc. The lock shows whether a server is running, so the check
+    of the process's name only protects against a reused process id.
+    """
     try:
         with os.fdopen(directory.open(server_files.PID_FILE, os.O_RDONLY), encoding="ascii") as file:
             pid = int(file.read(32))

@@ -1,4 +1,6 @@
-"""The few words spoken with a server over its unix socket (0.1 ms, and no client library to configure), and its status."""
+"""Sends a few commands to a server over its Unix socket, without a client library (0.1 ms), and reads the server's
+status.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AofStatus:
-    """The append-only file. Sizes are in bytes: ``size`` now, ``base_size`` after it was last rewritten;
-    ``rewriting`` is whether a rewrite is in progress. ``appendfsync`` is its setting; ``last_write_ok`` whether the last write
-    succeeded; ``delayed_fsyncs`` counts the syncs that took more than 2 s.
+    """The state of the append-only file. Sizes are in bytes: ``size`` is the current size, ``base_size`` the size after
+    the last rewrite. ``rewriting`` shows whether a rewrite is in progress. ``appendfsync`` is the server's setting.
+    ``last_write_ok`` shows whether the last write succeeded. ``delayed_fsyncs`` is the number of syncs that took more
+    than 2 s.
     """
 
     size: int
@@ -28,12 +31,13 @@ class AofStatus:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """The state of the server. ``running`` but not ``answers``: the process lives and does not reply; then most fields
-    are unknown.
+    """The state of the server. If ``running`` is true and ``answers`` is false, the process exists but does not reply;
+    then most fields are unknown.
 
-    ``directory`` and ``socket`` are its paths; ``pid`` is its process, ``server`` and ``version`` are its product,
-    ``binary`` is its program. ``clients`` are connected. ``uptime`` is in seconds, ``memory`` in bytes. ``aof`` is its
-    append-only file. ``notes`` are sentences about what should be done.
+    ``directory`` and ``socket`` are the server's paths, ``pid`` is its process id, ``server`` and ``version`` are its
+    product, and ``binary`` is the path of its program. ``clients`` is the number of connected clients. ``uptime`` is in
+    seconds, ``memory`` in bytes. ``aof`` is the state of its append-only file. ``notes`` are sentences with
+    recommendations.
     """
 
     running: bool
@@ -53,14 +57,14 @@ class ServerStatus:
 
 class PingResult(enum.Enum):
     PONG = enum.auto()
-    LOADING = enum.auto()  # the server reads its file, and will be ready later
-    REFUSED = enum.auto()  # another error: a script runs and does not end
-    SILENT = enum.auto()  # a process listens and does not reply: suspended, or about to end
+    LOADING = enum.auto()  # the server is reading its file, and will be ready later
+    REFUSED = enum.auto()  # another error: a script is running and does not end
+    SILENT = enum.auto()  # a process listens and does not reply: it is suspended, or about to end
     NOBODY = enum.auto()  # no process listens, or there is no socket
 
 
 class ReplyError(Exception):
-    """The server answered with an error."""
+    """The server replied with an error."""
 
 
 def ping(path: Path, timeout: float) -> PingResult:
@@ -76,7 +80,7 @@ def ping(path: Path, timeout: float) -> PingResult:
 
 
 def read_info(path: Path, timeout: float) -> dict[str, str]:
-    """All fields of INFO and, as `appendfsync`, the policy it runs with."""
+    """Return all fields of INFO and, as `appendfsync`, the server's current policy for syncs."""
     lines = send_command(path, "INFO", timeout=timeout).splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     name, _, value = send_command(path, "CONFIG", "GET", "appendfsync", timeout=timeout).partition("\n")
@@ -84,7 +88,7 @@ def read_info(path: Path, timeout: float) -> dict[str, str]:
 
 
 def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerStatus:
-    """The status of a server that answers, from the result of `read_info`."""
+    """Return the status of a server that answers, from the result of `read_info`."""
     return replace(
         unknown,
         running=True,
@@ -95,7 +99,7 @@ def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerSta
         version=fields.get("valkey_version") or fields["redis_version"],
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),
-        clients=int(fields["connected_clients"]) - 1,  # the probe's connection is not counted
+        clients=int(fields["connected_clients"]) - 1,  # without the connection of this probe
         memory=int(fields["used_memory"]),
         aof=AofStatus(
             size=int(fields["aof_current_size"]),
@@ -109,14 +113,14 @@ def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerSta
 
 
 def send_command(path: Path, *words: str, timeout: float) -> str:
-    """Send one command and read its reply; the items of an array come one a line.
+    """Send one command and return its reply. The items of an array are separated by line breaks.
 
     Raises
     ------
     ReplyError
-        The server refused.
+        The server refused the command.
     OSError
-        There was no whole answer in time.
+        The server did not send a complete reply in time.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(timeout)

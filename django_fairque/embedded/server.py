@@ -1,6 +1,7 @@
-"""`EmbeddedServer`, the development server of a project: its place, its start, its end and its status.
+"""`EmbeddedServer` is the development server of a project: its directory, its start, its end and its status.
 
-However many processes want a server at once, exactly one is started. Only its lock decides whether it runs or has ended.
+If several processes need the server at the same time, exactly one server is started. Whether the server is running is
+determined only by its lock.
 """
 
 from __future__ import annotations
@@ -29,38 +30,43 @@ logger = get_logger("django_fairque.embedded")
 
 APPENDFSYNC = ("everysec", "always")
 
-# The kernel takes 107 bytes (103 on macOS); the rest is room for the temporary name.
+# The kernel accepts 107 bytes for a socket path (103 on macOS). The difference leaves room for a temporary name.
 _MAX_SOCKET_PATH_BYTES = 100
-# tempfile.gettempdir() can't be used: TMPDIR differs between the processes that have to agree on this path.
+# tempfile.gettempdir() is not used, because TMPDIR may differ between processes that must use the same path.
 _SHORT_SOCKET_DIRECTORY = Path("/tmp")  # noqa: S108 - the directory made in it is ours alone, and checked
 
 _SHUTDOWN_SECONDS = 10.0
 _TERM_SECONDS = 3.0
 _KILL_SECONDS = 5.0
 
-# A server that ends while it loads was killed from outside, or will never load: both show within three.
+# Maximum number of starts. A server that ends while it loads was killed from outside, or can never load its data; three
+# attempts are enough to distinguish these cases.
 START_ATTEMPTS = 3
-# Seconds to wait if a server lives and no process listens: its socket file was deleted, or only a child of it is left.
+# Seconds to wait if a server process exists but no process listens: its socket file was deleted, or only a child of the
+# server is left.
 UNREACHABLE_SECONDS = 2.0
-# Seconds for one answer to PING.
+# Maximum seconds for one answer to PING.
 PING_SECONDS = 1.0
-# Seconds to wait if the lock is free and no process listens: the server ended, unless it is coming up and has dropped the lock
-# (_check_inheritance).
+# Seconds to wait if the lock is free and no process listens. Either the server has ended, or it is starting and has
+# dropped the lock (_check_inheritance).
 ENDED_SECONDS = 0.3
 
 _INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 ALLOCATOR_VARIABLES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"}
-"""Variables for servers that were built with glibc's allocator, like those in wheels. The allocator then keeps 1,000 freed pieces
-of each size at hand instead of 7. A script requests hundreds of pieces and frees them; without the cache this becomes slower the
-more the server holds. Other allocators ignore the variable."""
+"""Environment variables for servers that use glibc's memory allocator, such as the servers in wheels. With this
+setting the allocator keeps 1,000 freed pieces of each size for reuse, instead of 7. A Lua script requests and frees
+hundreds of pieces; without the setting, this becomes slower the more data the server holds. Other allocators ignore
+the variable."""
 
 _directories_without_starts: set[Path] = set()
-"""Directories in which this process starts no server any more."""
+"""Directories for which this process no longer starts a server."""
 
 
 class WaitTimer:
-    """Repeats short pauses for at most ``seconds``. The pauses grow from 1 to 20 ms, as a server starts in about 40 ms."""
+    """Makes short pauses until ``seconds`` are over. The pauses grow from 1 to 20 ms, because a server starts in about
+    40 ms.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -80,22 +86,22 @@ class WaitTimer:
 
 
 class EmbeddedServer:
-    """The server whose data, log and socket are in ``directory`` (made if its parent exists).
+    """The server whose data, log and socket are in ``directory``, which is created if its parent exists.
 
-    An object holds nothing open: any number of them, in any number of processes and threads, name the same server. Only
-    `stop` stops the server; the end of the process that started it does not.
+    An object keeps no files or connections open. Any number of objects, in any number of processes and threads, can
+    stand for the same server. Only `stop` stops the server; it continues when the process that started it ends.
 
-    - ``directory``: new, empty, or made by an earlier start; its permissions become those of its owner alone. Any
-      other existing directory, a link and another user's directory are refused.
-    - ``binary``: the server to run; by default the result of `find_binary`.
-    - ``appendfsync``: "everysec" (the default): a power cut may cost the last second or two. "always": nothing, at
-      about half the speed.
+    - ``directory``: new, empty, or made by an earlier start; afterwards only its owner has permissions. Any other
+      existing directory, a link and a directory of another user are refused.
+    - ``binary``: the path of the server program; by default the result of `find_binary`.
+    - ``appendfsync``: "everysec" (the default): a power cut may lose the writes of the last second or two. "always": a
+      power cut loses no writes, but the server has about half the speed.
     - ``timeout``: seconds without any reply after which a call gives up; 10 by default.
-    - ``answer_timeout``: the same for a server that runs and does not reply, because it hangs or was suspended;
-      ``timeout`` by default.
+    - ``answer_timeout``: seconds after which a call gives up if the server is running and does not reply, because it
+      hangs or was suspended; ``timeout`` by default.
 
-    Raises `ConfigurationError` if there is no binary, or the directory can't be used. Its methods raise
-    `RedisConnectionError` if the server does not start, or lives and does not reply.
+    Raises `ConfigurationError` if there is no server program, or the directory can't be used. The methods raise
+    `RedisConnectionError` if the server does not start, or is running and does not reply.
     """
 
     def __init__(
@@ -114,7 +120,7 @@ class EmbeddedServer:
         if appendfsync not in APPENDFSYNC:
             raise ConfigurationError(f"appendfsync is {appendfsync!r}, expected one of {', '.join(APPENDFSYNC)}")
         absolute = Path(directory).absolute()
-        # Resolve links, so that one place has one name. The last part is kept, because it may not be a link.
+        # Resolve links, so that each directory has only one path. The last part is kept, because it may not be a link.
         self._directory = absolute.parent.resolve() / absolute.name
         self._socket = _socket_path(self._directory)
         self._binary = Path(binary) if binary else None
@@ -129,21 +135,23 @@ class EmbeddedServer:
 
     @property
     def socket(self) -> str:
-        """The socket's path, the same whether the server runs or not."""
+        """The path of the server's socket, which is the same whether or not the server is running."""
         return str(self._socket)
 
     def ensure(self) -> str:
-        """Return the path of the socket, on which a server answers now (0.2 ms if it did already)."""
+        """Return the path of the socket after the server answers on it. Starts the server if necessary. Takes 0.2 ms if
+        the server is running.
+        """
         self.start()
         return self.socket
 
     def start(self) -> bool:
-        """Start the server if it does not run. Returns whether this call started it."""
+        """Start the server if it is not running. Returns whether this call started it."""
         with self._naming_errors("started"):
             return self._wait_until_running()
 
     def stop(self) -> bool:
-        """End the server, its file written and synced. Returns whether one was running."""
+        """Stop the server after it has written and synced its file. Returns whether a server was running."""
         with self._naming_errors("stopped"):
             try:
                 directory = self._open(create=False)
@@ -159,19 +167,19 @@ class EmbeddedServer:
                 return True
 
     def retire(self) -> bool:
-        """End the server, and let no thread of this process start it again: for a directory that is about to be
-        removed. Returns whether one was running.
+        """Stop the server, and prevent all threads of this process from starting it again, because its directory is
+        about to be removed. Returns whether a server was running.
         """
         _directories_without_starts.add(self._directory)
-        return self.stop()  # which waits for the start lock: a thread that is starting a server finishes first
+        return self.stop()  # waits for the start lock, so a thread that is starting a server finishes first
 
     def restart(self) -> None:
-        """Stop and start, with the binary and the options of this object."""
+        """Stop the server and start it again, with the program and the options of this object."""
         self.stop()
         self.start()
 
     def status(self) -> ServerStatus:
-        """Return the state of the server; it is not started."""
+        """Return the state of the server. A stopped server is not started."""
         unknown = ServerStatus(running=False, directory=self._directory, socket=self._socket)
         with self._naming_errors("looked at"):
             try:
@@ -222,7 +230,7 @@ class EmbeddedServer:
         except OSError as error:
             raise RedisConnectionError(f"the embedded server in {self._directory} can't be {what}: {error}") from error
 
-    # --- its place ---
+    # --- the directory and socket ---
 
     def _open(self, *, create: bool) -> PrivateDirectory:
         return PrivateDirectory(self._directory, create=create)
@@ -236,12 +244,12 @@ class EmbeddedServer:
         return probe.ping(self._socket, timeout)
 
     def _check_socket(self) -> None:
-        """Refuse to talk to a server of another user at the place of ours."""
+        """Raise an error if the server at our socket's path belongs to another user."""
         with contextlib.suppress(FileNotFoundError):
             _check_kind_and_owner(self._socket.parent, stat.S_ISDIR, "directory")
             _check_kind_and_owner(self._socket, stat.S_ISSOCK, "unix socket")
 
-    # --- its end ---
+    # --- stopping ---
 
     @contextlib.contextmanager
     def _holding_start_lock(self, directory: PrivateDirectory) -> Iterator[None]:
@@ -257,23 +265,25 @@ class EmbeddedServer:
             locks.unlock(lock)
 
     def _shut_down(self) -> bool:
-        """Ask for an orderly end (the append-only file is written and synced); false if it refuses or stays silent."""
+        """Request an orderly shutdown, in which the append-only file is written and synced. Return False if the server
+        refuses or does not reply.
+        """
         if self._ping() in {PingResult.SILENT, PingResult.NOBODY}:
             return False
         try:
-            # NOSAVE is about the snapshot, which there is none of.
+            # NOSAVE only prevents a snapshot, which this server does not use.
             send_command(self._socket, "SHUTDOWN", "NOSAVE", timeout=_SHUTDOWN_SECONDS)
         except (ReplyError, TimeoutError):
             return False
         except OSError:
-            pass  # the server closes the connection when it obeys SHUTDOWN
+            pass  # the server closes the connection when it executes SHUTDOWN
         return True
 
     def _terminate(self, directory: PrivateDirectory) -> None:
         for signal_number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
             pids = locks.find_lock_holders(directory)
             locks.send_signal(pids, signal_number)
-            locks.send_signal(pids, signal.SIGCONT)  # a suspended server wakes, and ends in an orderly way
+            locks.send_signal(pids, signal.SIGCONT)  # a suspended server continues, and shuts down in an orderly way
             if locks.is_free(directory, seconds):
                 return
         raise RedisConnectionError(
@@ -282,7 +292,7 @@ class EmbeddedServer:
         )
 
     def _stop_unreachable(self, directory: PrivateDirectory) -> None:
-        """End a server that lives but can't be reached here. The caller holds start.lock."""
+        """Stop a server that is running but can't be reached from here. The caller holds start.lock."""
         last_socket = server_files.read_record(directory).get("socket", self.socket)
         if last_socket != self.socket:
             raise ConfigurationError(
@@ -296,14 +306,15 @@ class EmbeddedServer:
             )
         self._terminate(directory)
 
-    # --- its start ---
+    # --- starting ---
 
     def _wait_until_running(self) -> bool:
-        """Return when the server answers PONG; true if it was started here.
+        """Return when the server answers PONG. The result is True if this call started it.
 
-        A living server is never doubled: while anybody holds server.lock, the only ways out are its PONG, its end, or an
-        error after ``timeout`` seconds without an answer (``answer_timeout`` if it listens). One that is loading its
-        file answers, and is waited for.
+        A second server is never started: while a process holds server.lock, this method only returns after a PONG,
+        continues when that process ends, or raises an error after ``timeout`` seconds without an answer
+        (``answer_timeout`` if the server listens). A server that is loading its file answers with an error, and this
+        method waits for it.
         """
         any_answer = WaitTimer(self._timeout)
         useful_answer = WaitTimer(self._answer_timeout)
@@ -332,15 +343,17 @@ class EmbeddedServer:
             any_answer.pause()
 
     def _try_start(self, unreachable: WaitTimer) -> bool | None:
-        """Start the server if none lives. False: it ended before it answered. None: there was nothing to do."""
-        self._check_starts_allowed()  # a refused start must not make a directory
+        """Start the server if none is running. Return False if the server ended before it answered, and None if no
+        start was necessary.
+        """
+        self._check_starts_allowed()  # checked first, because a refused start must not create a directory
         with self._open(create=True) as directory:
             start_lock = locks.try_lock(directory, locks.START_LOCK)
             if start_lock is None:  # another process is starting the server
                 unreachable.renew()
                 return None
             try:
-                self._check_starts_allowed()  # the server may have been retired during the wait
+                self._check_starts_allowed()  # checked again, because the server may have been retired during the wait
                 server_lock = locks.try_lock(directory, locks.SERVER_LOCK)
                 if server_lock is not None:
                     locks.check_inheritable(directory)
@@ -357,10 +370,10 @@ class EmbeddedServer:
             raise RedisConnectionError(f"the embedded server in {self._directory} has been ended for good")
 
     def _launch(self, directory: PrivateDirectory, server_lock: int) -> subprocess.Popen[bytes]:
-        """Start the server and give it the lock, which is closed here in every case.
+        """Start the server and pass the lock to it. The lock's descriptor is closed here in every case.
 
-        The process returned is only the launcher: it ends at once with 0, leaving the daemon behind, or reports in the
-        log why it could not. The caller holds start.lock.
+        The returned process is only the launcher. If the start succeeds, the launcher leaves the daemon running and
+        exits at once with 0; otherwise it writes the reason to the log. The caller holds start.lock.
         """
         try:
             program = self._find_program(directory)
@@ -372,14 +385,15 @@ class EmbeddedServer:
     def _prepare_directory(self, directory: PrivateDirectory, program: Path) -> None:
         version = binaries.read_version(program)
         _check_binary_version(program, version, server_files.read_record(directory))
-        # Their data is gone already. An orderly end would also remove the socket, by then the new server's.
+        # Kill orphaned servers, whose data are already gone. An orderly shutdown would also remove the socket, which by
+        # then belongs to the new server.
         locks.send_signal(locks.find_orphans(directory.path), signal.SIGKILL)
         for part in (directory.path / server_files.DATA_DIRECTORY, self._socket.parent):
             if part != directory.path:
                 with PrivateDirectory(part, create=True, is_part=True):
                     pass
         self._check_socket()
-        self._socket.unlink(missing_ok=True)  # we hold server.lock, so no process can listen on it
+        self._socket.unlink(missing_ok=True)  # this process holds server.lock, so no process can listen on the socket
         directory.replace(".gitignore", b"*\n")
         config = server_files.render_config(directory.path, self._socket, self._appendfsync)
         directory.replace(server_files.CONFIG_FILE, config)
@@ -387,12 +401,12 @@ class EmbeddedServer:
         server_files.write_record(directory, server=server, version=number, binary=str(program), socket=self.socket)
 
     def _wait_for_start(self, directory: PrivateDirectory, launcher: subprocess.Popen[bytes]) -> bool:
-        """Return whether the server just launched comes up; False if it ended instead, which frees its lock."""
+        """Return whether the launched server answers. False if it ended instead, which frees its lock."""
         try:
             if not self._wait_for_answer(directory, launcher):
                 return False
         finally:
-            launcher.kill()  # a launcher that still runs has failed
+            launcher.kill()  # a launcher that is still running has failed
             launcher.wait()
         self._check_inheritance(directory)
         logger.info("started the embedded server in %s", self._directory)
@@ -418,7 +432,9 @@ class EmbeddedServer:
             no_answer.pause()
 
     def _check_inheritance(self, directory: PrivateDirectory) -> None:
-        """Refuse a server that has dropped the lock, as one behind sudo does: the next starter would start a second one."""
+        """Raise an error if the server has dropped the lock, as a server that was started through sudo does. Otherwise
+        the next process would start a second server.
+        """
         if not locks.is_free(directory) or self._ping() is not PingResult.PONG:
             return
         with contextlib.suppress(ReplyError, OSError):  # the server closes the connection without a reply
@@ -440,7 +456,9 @@ class EmbeddedServer:
         )
 
     def _start_error(self, what: str, directory: PrivateDirectory | None = None) -> RedisConnectionError:
-        """Build the error that says ``what`` the server did, with the end of the log in ``directory`` if that is given."""
+        """Return an error that describes ``what`` the server did. If a ``directory`` is given, the error contains the end
+        of its log.
+        """
         log = server_files.read_log_tail(directory) if directory else ""
         return RedisConnectionError(f"the embedded server in {self._directory} {what}{log}")
 
@@ -486,9 +504,9 @@ def _spawn_launcher(directory: PrivateDirectory, program: Path, server_lock: int
             [program, directory.path / server_files.CONFIG_FILE],
             pass_fds=(server_lock,),
             umask=0o077,
-            start_new_session=True,  # Ctrl-C in the starter's terminal is not meant for it
+            start_new_session=True,  # Ctrl-C in the terminal must not stop the server
             cwd=directory.path / server_files.DATA_DIRECTORY,
-            # LC_ALL: a locale that is not installed would stop it.
+            # LC_ALL is set, because a locale that is not installed would stop the server.
             env={"LC_ALL": "C"}
             | ALLOCATOR_VARIABLES
             | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
@@ -507,15 +525,16 @@ DEFAULT_NAME = ".fairque"
 
 
 def is_embedded_url(url: str) -> bool:
-    """Return whether a ``url`` is that of an embedded server."""
+    """Return whether a ``url`` names an embedded server."""
     return url.startswith(f"{SCHEME}:")
 
 
 def directory_from_url(url: str, base: Path) -> Path:
-    """Return the server's directory that the ``url`` names; without a path in it, ``.fairque`` in ``base``.
+    """Return the server's directory that the ``url`` names. If the URL contains no path, return ``.fairque`` in
+    ``base``.
 
-    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL. Raises `ConfigurationError` if it is
-    another URL.
+    A ``%``, ``?`` or ``#`` in the path is written percent-encoded, as in any URL. Raises `ConfigurationError` if the
+    URL has another scheme.
     """
     parts = urlsplit(url)
     if parts.scheme != SCHEME or parts.netloc or parts.path == "/" or parts.query or parts.fragment:

@@ -1,7 +1,7 @@
 """The files in the server's directory: its configuration, its log, and the record of its last start.
 
-The configuration file is written at each start. ``server.json`` records the last start; messages and warnings use it, but no
-decision depends on it alone.
+The configuration file is written at each start. ``server.json`` records the last start. Messages and warnings use this
+record, but no decision depends on it alone.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ def render_config(directory: Path, socket: Path, appendfsync: str) -> bytes:
     options = {
         "daemonize": "yes",
         "supervised": "no",
-        # The permissions of the socket are the authentication: no TCP port at all.
+        # There is no TCP port, so only the permissions of the socket control access.
         "port": "0",
         "unixsocket": quote_path(socket),
         "unixsocketperm": "600",
-        # Without it a daemon writes /var/run/valkey.pid.
+        # Without this line, a daemon writes /var/run/valkey.pid.
         "pidfile": quote_path(directory / PID_FILE),
         "logfile": quote_path(directory / LOG_FILE),
         "dir": quote_path(directory / DATA_DIRECTORY),
         "appendonly": "yes",
         "appendfsync": appendfsync,
         "aof-load-truncated": "yes",
-        # A file of commands only is read by every Valkey and by Redis from 7.0 on; one with a snapshot in front is not.
+        # Every Valkey, and Redis from 7.0 on, can read a file that contains only commands. A file that begins with a
+        # snapshot is not so portable.
         "aof-use-rdb-preamble": "no",
         "auto-aof-rewrite-percentage": "100",
         "auto-aof-rewrite-min-size": "64mb",
         "save": '""',
-        # Evicting a key would lose a task.
+        # Evicting a key would lose a task, so the server must not evict keys.
         "maxmemory-policy": "noeviction",
         "databases": "16",
         "timeout": "0",
-        # `ps` then shows the path of this file, and so whose server it is.
+        # Without a process title, the server shows in `ps` with the path of its configuration file, and so
+        # with its directory.
         "set-proc-title": "no",
         "latency-monitor-threshold": "100",
         "locale-collate": "C",
@@ -54,7 +56,7 @@ def render_config(directory: Path, socket: Path, appendfsync: str) -> bytes:
 
 
 def quote_path(path: Path) -> str:
-    """The path in double quotes, every byte that is not plain ASCII written as ``\\xHH``."""
+    """Return the path in double quotes. Every byte that is not plain ASCII is written as ``\\xHH``."""
     plain = set(range(0x20, 0x7F)) - set(b'"\\')
     return '"' + "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in os.fsencode(path)) + '"'
 
@@ -75,7 +77,7 @@ def open_log(directory: PrivateDirectory) -> int:
 
 
 def read_log_tail(directory: PrivateDirectory) -> str:
-    """The last lines, indented, after a heading; empty if there are none."""
+    """Return the last lines of the log, indented, after a heading; empty if the log has no lines."""
     try:
         fd = directory.open(LOG_FILE, os.O_RDONLY)
     except FileNotFoundError:
@@ -96,7 +98,7 @@ def write_record(directory: PrivateDirectory, *, server: str, version: str, bina
 
 
 def read_record(directory: PrivateDirectory) -> dict[str, str]:
-    """The arguments of `write_record` at the last start; empty if there is no record, or none that can be read."""
+    """Return the arguments of `write_record` at the last start; empty if there is no readable record."""
     try:
         fd = directory.open(_RECORD_FILE, os.O_RDONLY)
     except FileNotFoundError:

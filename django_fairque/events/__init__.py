@@ -1,6 +1,6 @@
-"""Model events: changes of a model's objects enqueue tasks, after the commit. See docs/guides/model-events.md.
+"""Model events: changes of a model's objects enqueue tasks after the commit. See docs/guides/model-events.md.
 
-Events are declared in a module ``events`` of any installed app, which is found automatically.
+Events are declared in the module ``events`` of an installed app. These modules are imported automatically.
 """
 
 from .conditions import Condition, changed, field_is

@@ -1,5 +1,6 @@
-"""Turns Django's signals into events. Receivers are connected per model class: a receiver for all classes would slow down every
-model."""
+"""Turns Django's signals into model events. Receivers are connected for single model classes, because a receiver for
+all classes would slow down every model.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ RECEIVER_ID = "django_fairque.events"
 
 
 def add(rule: Rule) -> None:
-    """Declare a rule; from then on it is switched on, or as soon as the models are there."""
+    """Declare a rule. The rule is switched on at once, or as soon as the models are loaded."""
     same = sum(other.name == rule.name or other.name.startswith(f"{rule.name}#") for other in rules.rule_registry.rules)
     if same:
         rule.name = f"{rule.name}#{same + 1}"
@@ -53,7 +54,9 @@ def add(rule: Rule) -> None:
 
 
 def ready() -> None:
-    """Switch on the rules that were declared so far. Called when Django is set up, because rules need the models."""
+    """Switch on the rules that were declared so far. Called when Django is set up, because rules need the loaded
+    models.
+    """
     rules.rule_registry.is_ready = True
     task_registry.on_register(_task_is_here)
     task_registry.add_mistake_source(rules.mistakes)
@@ -62,8 +65,9 @@ def ready() -> None:
 
 
 def _task_is_here(name: str) -> None:
-    """Switch on the rules that wait for this task: an app behind this one in `INSTALLED_APPS` may import it in its own
-    `ready`."""
+    """Switch on the rules that wait for this task to be registered. An app that is listed later in `INSTALLED_APPS` may
+    import the task in its own `ready` method.
+    """
     for rule in rules.rule_registry.rules if rules.rule_registry.is_ready else ():
         if rule.task == name and not rule.is_on:
             switch_on(rule)
@@ -72,8 +76,9 @@ def _task_is_here(name: str) -> None:
 
 
 def switch_on(rule: Rule) -> None:
-    """Connect a rule to its model's signals. A rule with mistakes stays off, which is logged; `rules.mistakes` lists the
-    mistakes."""
+    """Connect a rule to its model's signals. If the rule has mistakes, it stays off, and this is logged;
+    `rules.mistakes` lists the mistakes.
+    """
     if rule.is_on:
         return
     rule.problems = []
@@ -97,7 +102,7 @@ def switch_on(rule: Rule) -> None:
 
 
 def connect(rule: Rule) -> None:
-    """Connect the receivers that a rule needs. Connecting the same receiver again changes nothing."""
+    """Connect the signal receivers that a rule needs. Connecting the same receiver again has no effect."""
     if rule.signal is not None:
         _connect_signal(rule, rule.signal)
     if rule.model is None:
@@ -126,7 +131,9 @@ def object_saved(
     raw: bool = False,
     **_: Any,
 ) -> None:
-    """Fire the events of a saved object. A fixture (raw) fires nothing: objects that it refers to may not exist yet."""
+    """Fire the events of a saved object. A fixture (raw) fires no events, because objects to which it refers may not
+    exist yet.
+    """
     fields = None if update_fields is None else frozenset(update_fields)
     if not raw and rules.of_model(sender):
         kind = CREATE if created else UPDATE
@@ -137,13 +144,16 @@ def object_saved(
 
 
 def object_deleting(sender: type[Model], instance: Model, using: str, **_: Any) -> None:
-    """Fire the events of an object before its row is deleted, while related objects can be read. Django has opened a
-    transaction."""
+    """Fire the events of an object before its row is deleted, while related objects can still be read. Django has
+    opened a transaction.
+    """
     rules.fire(sender, Event(DELETE, sender, using, pk=instance.pk, known_instance=instance))
 
 
 def migration_begins(**_: Any) -> None:
-    """Listen to all models during a migration: data migrations have model classes of their own, which do not exist yet."""
+    """Connect receivers for all models during a migration, because data migrations have model classes of their own,
+    which do not exist yet.
+    """
     for signal, receiver in _HISTORICAL:
         signal.connect(receiver, dispatch_uid=RECEIVER_ID)
 
@@ -154,7 +164,7 @@ def migration_ends(**_: Any) -> None:
 
 
 def _of_historical(*receivers: Callable[..., None]) -> Callable[..., None]:
-    """Make a receiver that calls these receivers only for a migration's classes."""
+    """Make a receiver that calls the given receivers only for model classes of a migration."""
 
     def received(sender: Any, **about: Any) -> None:
         if is_historical(sender):
@@ -184,7 +194,7 @@ def _connect_signal(rule: Rule, signal: Signal) -> None:
         arguments.pop("signal", None)
         instance = arguments.get("instance")
         using = arguments.get("using") or getattr(getattr(instance, "_state", None), "db", None) or "default"
-        model: Any = type(instance)  # any class, if the signal has no model
+        model: Any = type(instance)  # any class, if the rule's signal belongs to no model
         event = Event(SIGNAL, model, using, pk=getattr(instance, "pk", None), known_instance=instance)
         event.arguments = {"sender": sender, **arguments}
         rule.fire(event)
@@ -197,13 +207,14 @@ def _task_problems(rule: Rule) -> Iterator[str]:
         definition = rule.definition
         if rule.bind is None:
             definition.bind([None] * len(rule.args), dict.fromkeys(rule.kwargs))
-        # The default queue is always declared: if events use only this queue, a starting process need not read the configuration.
+        # The default queue is always declared. If events use only this queue, a starting process need not read the
+        # configuration.
         if definition.options.queue != TaskOptions.queue:
             conf.get_config().queue_config(definition.options.queue)
     except FairQueueError as error:
         from django_fairque.engine.model.options import InvalidOptionsError
 
-        if not isinstance(error, InvalidOptionsError):  # the queues are not known, and another check reports that
+        if not isinstance(error, InvalidOptionsError):  # the configuration has mistakes, which another check reports
             yield str(error)
 
 

@@ -14,7 +14,7 @@ from django_fairque.engine.model.errors import short
 from .event import CREATE, Event, check_path, find_column, get_field, get_key_value
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "ANY"})()
-"""No matter which value."""
+"""A value that means any value."""
 
 
 class Condition:
@@ -39,11 +39,11 @@ class Condition:
         return _Combined("~", lambda values: not any(values), self)
 
     def list_tracked_fields(self) -> Iterator[str]:
-        """Yield the fields whose earlier values it needs."""
+        """Yield the fields whose earlier values the condition needs."""
         return iter(())
 
     def problems(self, model: type[Model]) -> Iterator[str]:  # noqa: ARG002 - for those that know fields
-        """Yield the mistakes of the condition for this ``model``."""
+        """Yield the mistakes of this condition if it is used for ``model``."""
         return iter(())
 
 
@@ -51,7 +51,9 @@ AnyCondition = Union[Condition, Callable[["Event"], object]]  # noqa: UP007 - ev
 
 
 class _Combined(Condition):
-    """Several conditions; with ``~`` one. ``counts`` decides from their values, read one by one, whether an event counts."""
+    """A combination of several conditions, or the negation of one. ``counts`` gets the results of the conditions one
+    after the other, and decides whether the combination is true.
+    """
 
     def __init__(self, sign: str, counts: Callable[[Iterable[bool]], bool], *parts: Condition) -> None:
         self.sign, self.counts, self.parts = sign, counts, parts
@@ -83,13 +85,13 @@ class _Function(Condition):
 
 
 class changed(Condition):  # noqa: N801 - reads as a separate word
-    """A field was saved with another value than before.
+    """A condition: a field was saved with another value than before.
 
-    ``field`` is its name. ``was`` is the value that it had before, ``to`` the value that it has now; any value by
-    default.
+    ``field`` is the name of the field. ``was`` is the value that the field had before, ``to`` is the value that it has
+    now; any value by default.
 
-    Creating an object changes its fields from nothing, so ``was`` does not match then. If a field was assigned without
-    being loaded (a deferred field) its earlier value is unknown: it counts as changed, and no ``was`` matches.
+    When an object is created, its fields count as changed, and no ``was`` matches. If a deferred field was assigned
+    without being loaded, its earlier value is unknown: the field counts as changed, and no ``was`` matches.
     """
 
     def __init__(self, field: str, *, was: Any = ANY, to: Any = ANY) -> None:
@@ -116,11 +118,11 @@ class changed(Condition):  # noqa: N801 - reads as a separate word
         return not is_same(column, before, now)
 
     def list_tracked_fields(self) -> Iterator[str]:
-        """Yield the field."""
+        """Yield the name of the field."""
         yield self.field
 
     def problems(self, model: type[Model]) -> Iterator[str]:
-        """Yield the mistakes of the condition for this ``model``."""
+        """Yield the mistakes of this condition if it is used for ``model``."""
         try:
             get_field(model, self.field)
         except LookupError as error:
@@ -128,7 +130,7 @@ class changed(Condition):  # noqa: N801 - reads as a separate word
 
 
 class field_is(Condition):  # noqa: N801
-    """A ``field``, or the field at the end of a path, has this ``value`` now."""
+    """A condition: a ``field``, or the field at the end of a path, now has this ``value``."""
 
     def __init__(self, field: str, value: Any) -> None:
         self.field, self.value = field, value
@@ -144,13 +146,13 @@ class field_is(Condition):  # noqa: N801
         return bool(value == expected)
 
     def problems(self, model: type[Model]) -> Iterator[str]:
-        """Yield the mistakes of the condition for this ``model``."""
+        """Yield the mistakes of this condition if it is used for ``model``."""
         if problem := check_path(model, self.field):
             yield f"{self!r}: {problem}"
 
 
 def condition(given: AnyCondition) -> Condition:
-    """Return the condition, or make one from a callable."""
+    """Return the condition, or make a condition from a callable."""
     if isinstance(given, Condition):
         return given
     if callable(given):
@@ -159,7 +161,7 @@ def condition(given: AnyCondition) -> Condition:
 
 
 def is_same(field: Field[Any, Any], left: Any, right: Any) -> bool:
-    """Whether two values are the same for a field, such as ``"3"`` and ``3`` for an integer field."""
+    """Return whether two values are equal for a field. For an integer field, ``"3"`` and ``3`` are equal."""
     left, right = _plain(field, left), _plain(field, right)
     if left is right or bool(left == right):
         return True
@@ -175,5 +177,5 @@ def _plain(field: Field[Any, Any], value: Any) -> Any:
     if isinstance(value, Model):
         return get_key_value(value, field)
     if isinstance(value, FieldFile) or (value is None and isinstance(field, FileField)):
-        return str(value or "")  # Django stores no file as an empty name
+        return str(value or "")  # Django stores a file field without a file as an empty name
     return value

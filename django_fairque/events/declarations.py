@@ -1,4 +1,4 @@
-"""`on_create` and its kin: how model events are declared."""
+"""`on_create` and similar functions, with which a project declares model events."""
 
 from __future__ import annotations
 
@@ -27,21 +27,24 @@ ACTIONS = ("add", "remove", "clear")
 
 Task = TypeVar("Task")
 User = str | Value | Callable[[Event], Any] | None
-"""A field path, a literal in `Value`, or a callable of the event. None leaves the user to the task's own options."""
+"""The user of an event's task: a field path, a literal in `Value`, or a callable of the event. None leaves the user to
+the task's own options."""
 AllArguments = Value | Iterable[Any] | Callable[[Event], Any]
-"""The arguments, each a field path, a literal in `Value`, or a callable of the event; or a callable that gives all of them. A
-string is one path."""
+"""The arguments of an event's task. Each argument is a field path, a literal in `Value`, or a callable of the event; or
+one callable returns all arguments. A single string is one field path."""
 
 
 class EventOptions(SendOptions, total=False):
     """Options of every declaration, in addition to the options of `using`: ``delay``, ``debounce``, ``unique_for``, ``queue``, …
 
     ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``, ``~``.
-    ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default the task's own option.
-    ``args``: the arguments for a decorated task, the primary key by default: field paths and ``Value``, or a callable that gives
-    all.
-    ``name``: the name of the event, for ``fairque_events``; made of model, kind and task by default.
-    ``reentrant``: let a task that does this itself be enqueued again, which by default it is not.
+    ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default the task's own
+        option.
+    ``args``: the arguments for a decorated task, the primary key by default: field paths and ``Value``, or a callable
+        that returns all arguments.
+    ``name``: the name of the event, for ``fairque_events``; by default made from the model, the kind of event and the
+        task.
+    ``reentrant``: whether a task is enqueued again if the task itself causes the event; False by default.
     """
 
     when: AnyCondition | None
@@ -53,13 +56,13 @@ class EventOptions(SendOptions, total=False):
 
 EVENT_OPTIONS = frozenset(EventOptions.__annotations__) - SENDABLE
 FORBIDDEN_OPTIONS = frozenset({"user_id", "on_commit", "database", "task_id"})
-"""Options of `using` that an event gives itself."""
+"""Options of `using` that an event sets itself, so a declaration must not."""
 ALLOWED_EVENT_OPTIONS = EVENT_OPTIONS | SENDABLE - FORBIDDEN_OPTIONS
 
 
 class Declaration:
-    """An event without its task, made by `on_create` and the other functions: give it a task with `enqueue`, or
-    decorate the task with it.
+    """A declared event without its task, made by `on_create` and similar functions. Set the task with `enqueue`, or
+    decorate the task with this object.
     """
 
     def __init__(
@@ -93,14 +96,14 @@ class Declaration:
         }
 
     def enqueue(self, task: Task, /, *args: Argument, **kwargs: Argument) -> Task:
-        """Enqueue a task when this happens.
+        """Enqueue a task each time the event happens.
 
-        ``task`` is a task, or the name of one that is registered. ``args`` and ``kwargs`` are its arguments: a string
-        is a field path, ``Value("text")`` (of ``django.db.models``) is that text, a callable is called with the
-        `Event`, anything else is passed as it is.
+        ``task`` is a task, or the name of a registered task. ``args`` and ``kwargs`` are the arguments of the task: a
+        string is a field path, ``Value("text")`` (of ``django.db.models``) is that text, a callable is called with the
+        `Event`, and any other value is passed unchanged.
 
-        Returns the task. Raises `TaskUsageError` if ``task`` is neither. Fields that the model does not have are
-        reported by ``manage.py check``.
+        Returns the task. Raises `TaskUsageError` if ``task`` is neither a task nor a name. Fields that the model does
+        not have are reported by ``manage.py check``.
         """
         return self._declare(task, args=args, kwargs=kwargs)
 
@@ -124,17 +127,18 @@ class Declaration:
 def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
     """Return the declaration of an event: an object was created.
 
-    ``model`` is a class or ``"app.Model"``; its subclasses and proxies count too. The ``options`` are those of
-    `Sendable.using` except ``user_id``, ``task_id``, ``on_commit`` and ``database``, and these:
+    ``model`` is a class or ``"app.Model"``; its subclasses and proxies count too. The ``options`` are the options of
+    `Sendable.using`, except ``user_id``, ``task_id``, ``on_commit`` and ``database``, and also:
 
     - ``when``: a condition: `changed`, `field_is`, a callable of the `Event`, or a combination with ``&``, ``|``,
       ``~``; always by default.
-    - ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default that of the
+    - ``user``: the task's user: a field path, ``Value("text")`` or a callable of the event; by default the user of the
+      task's declaration.
+    - ``args``: the arguments for a decorated task: field paths and ``Value``, or a callable that returns all arguments;
+      the primary key by default.
+    - ``name``: the event's name, for ``fairque_events``; by default made from the model, the kind of event and the
       task.
-    - ``args``: the arguments for a decorated task: field paths and ``Value``, or a callable that returns all; the
-      primary key by default.
-    - ``name``: the event's name, for ``fairque_events``; made of model, kind and task by default.
-    - ``reentrant``: whether a task that does this itself is enqueued again; False by default.
+    - ``reentrant``: whether a task is enqueued again if the task itself causes the event; False by default.
 
     Raises `TaskUsageError` if an option is unknown or wrong.
     """
@@ -144,7 +148,7 @@ def on_create(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
     """Return the declaration of an event: an object that existed before was saved.
 
-    ``model``, ``options`` and the error are those of `on_create`.
+    ``model``, ``options`` and the error are the same as for `on_create`.
     """
     return Declaration("update", {UPDATE}, model, options)
 
@@ -152,7 +156,7 @@ def on_update(model: type[Model] | str, **options: Unpack[EventOptions]) -> Decl
 def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
     """Return the declaration of an event: an object was created or updated.
 
-    ``model``, ``options`` and the error are those of `on_create`.
+    ``model``, ``options`` and the error are the same as for `on_create`.
     """
     return Declaration("save", {CREATE, UPDATE, SAVE}, model, options)
 
@@ -160,7 +164,7 @@ def on_save(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declar
 def on_delete(model: type[Model] | str, **options: Unpack[EventOptions]) -> Declaration:
     """Return the declaration of an event: an object is deleted. Its fields and related objects are read before the deletion.
 
-    ``model``, ``options`` and the error are those of `on_create`.
+    ``model``, ``options`` and the error are the same as for `on_create`.
     """
     return Declaration("delete", {DELETE}, model, options)
 
@@ -171,8 +175,8 @@ def on_m2m(
     """Return the declaration of an event: a many-to-many relation of an object changed, from either side.
 
     ``field`` is the many-to-many field, on the model that declares it. ``actions`` are some of "add", "remove" and
-    "clear"; all by default. With a ``through`` model, rows that are created and deleted directly count as well, and a
-    clear is a "remove" of each. ``model`` and ``options`` are those of `on_create`.
+    "clear"; all by default. With a ``through`` model, rows that are created and deleted directly also fire the event,
+    and clearing the relation is a "remove" of each row. ``model`` and ``options`` are the same as for `on_create`.
 
     Raises `TaskUsageError` if an option or an action is unknown or wrong.
     """
@@ -185,11 +189,11 @@ def on_m2m(
 def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOptions]) -> Declaration:
     """Return the declaration of an event: a Django signal was sent.
 
-    ``signal`` is the signal. ``sender`` limits it to one sender; any by default. Field paths start from its argument
-    ``instance``, if it has one; all are in ``event.arguments``. A decorated task gets no arguments by default.
-    ``options`` are those of `on_create`.
+    ``signal`` is the signal. ``sender`` limits it to one sender; any by default. Field paths start from the signal's
+    argument ``instance``, if it has one; ``event.arguments`` contains all arguments. A decorated task gets no arguments
+    by default. ``options`` are the same as for `on_create`.
 
-    Raises `TaskUsageError` if ``signal`` is none, or an option is unknown or wrong.
+    Raises `TaskUsageError` if ``signal`` is not a signal, or an option is unknown or wrong.
     """
     if not callable(getattr(signal, "connect", None)):
         raise TaskUsageError(f"on_signal: expected a django.dispatch.Signal, got {short(signal)}")
@@ -197,7 +201,7 @@ def on_signal(signal: Signal, *, sender: Any = None, **options: Unpack[EventOpti
 
 
 def _check(what: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that no task could be sent with. The `TaskUsageError` names the expected options."""
+    """Raise `TaskUsageError` for options with which no task could be sent. The error names the allowed options."""
     for name in options:
         if name in FORBIDDEN_OPTIONS:
             hint = "user=…" if name == "user_id" else "nothing: the event decides that"

@@ -1,7 +1,7 @@
-"""The values of an object's fields when the object was last known to match the database.
+"""Records the values that an object's fields had when the object last matched its database row.
 
-Only the fields that a `changed` condition names are watched. An object remembers their values when it is made, when it is
-refreshed, and when it is saved. Values of a save that was rolled back do not count.
+Only fields that a `changed` condition names are watched. Their values are recorded when the object is made, refreshed
+or saved. Values of a save that was rolled back are ignored.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 TRACKED_ATTRIBUTE = "_fairque_seen"
 
 tracked: dict[type[Model], tuple[str, ...]] = {}
-"""The column attributes that are watched, by concrete class."""
+"""The attribute names of the watched columns, by concrete model class."""
 
 _historical: WeakKeyDictionary[type[Model], tuple[str, ...]] = WeakKeyDictionary()
-"""The same for the classes that a migration has."""
+"""The attribute names of the watched columns, by the model classes of a migration."""
 
 
 class TrackedFields(NamedTuple):
-    """Values by column attribute. Never changed: a shallow copy of the object may share it."""
+    """The recorded values by column attribute name. The object is never changed, because a shallow copy of the model
+    object may share it.
+    """
 
     known: Mapping[str, Any]
     buffer: CommitBuffer | None = None
@@ -43,15 +45,16 @@ class TrackedFields(NamedTuple):
         return TrackedFields, (self.get_valid_record().known,)
 
     def get_valid_record(self) -> TrackedFields:
-        """Return this record, or the latest one before it whose transaction was not rolled back."""
+        """Return this record, or the latest earlier record whose transaction was not rolled back."""
         seen: TrackedFields = self
         while seen.buffer is not None and seen.earlier is not None and not seen.buffer.is_alive:
             seen = seen.earlier
         return seen
 
     def follow_save(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
-        """Return the values after a save in the transaction that ``buffer`` belongs to (None: committed). Call this on a result
-        of `get_valid_record`."""
+        """Return the record after a save in the transaction to which ``buffer`` belongs (None if the save is already
+        committed). Call this on a result of `get_valid_record`.
+        """
         before = self
         merged = {**before.known, **values}
         if buffer is None:
@@ -64,8 +67,9 @@ class TrackedFields(NamedTuple):
 
 
 def list_watched_names(model: type[Model], fields: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return the watched attributes of a class, among ``fields`` if given. For a migration's version of a class, only the
-    attributes that it has."""
+    """Return the names of the watched attributes of a class; with ``fields``, only those among ``fields``. For a
+    migration's version of a class, return only attributes that this version has.
+    """
     found: tuple[str, ...] | None = tracked.get(model, ())
     if is_historical(model) and (found := _historical.get(model)) is None:
         here = {field.attname for field in model._meta.concrete_fields}
@@ -79,14 +83,14 @@ def list_watched_names(model: type[Model], fields: Collection[str] | None = None
 
 
 def _copy_values(instance: Model, attributes: Iterable[str]) -> dict[str, Any]:
-    """Copy the values that can be changed in place. Deferred fields are not loaded."""
+    """Copy values that can be changed in place. Deferred fields are not loaded."""
     loaded = instance.__dict__
     return {name: _copy_value(loaded[name]) for name in attributes if name in loaded}
 
 
 def _copy_value(value: Any) -> Any:
     if isinstance(value, FieldFile):
-        return str(value)  # `obj.file.save()` renames the file in place
+        return str(value)  # copied, because `obj.file.save()` changes the file's name in place
     return copy.deepcopy(value) if isinstance(value, (dict, list, set, bytearray)) else value
 
 
@@ -97,13 +101,15 @@ def track_created(instance: Model, **_: Any) -> None:
 
 
 def track_before_save(instance: Model, raw: bool = False, **_: Any) -> None:
-    """Forget the values of an object that was not read from the database: it may be stored there with unknown values."""
+    """Before a save, forget the recorded values of an object that was not read from the database, because the row may
+    already exist with unknown values.
+    """
     if not raw and instance._state.adding and TRACKED_ATTRIBUTE in instance.__dict__:
         instance.__dict__[TRACKED_ATTRIBUTE] = TrackedFields({})
 
 
 def get_earlier_values(instance: Model) -> Mapping[str, Any]:
-    """Return the known values of the watched fields before the save that has just happened."""
+    """Return the known values that the watched fields had before the save that has just happened."""
     seen = instance.__dict__.get(TRACKED_ATTRIBUTE)
     return {} if seen is None else seen.get_valid_record().known
 
@@ -125,7 +131,9 @@ def track_refreshed(instance: Model, fields: Collection[str] | None) -> None:
 
 
 def watch_refreshes(model: type[Model]) -> None:
-    """Have `refresh_from_db` say so: Django sends no signal then. (Deferred fields are loaded by it too.)"""
+    """Extend `refresh_from_db` of a model, so that the recorded values are updated: Django sends no signal for a
+    refresh. The method also loads deferred fields.
+    """
     original: Any = model.refresh_from_db
     if getattr(original, TRACKED_ATTRIBUTE, False):
         return

@@ -1,4 +1,6 @@
-"""Bulk operations, which send no signals: a queryset that fires the events of the objects they touch."""
+"""A queryset whose bulk operations fire model events for the changed objects. Django sends no signals for bulk
+operations.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ else:
 
 Model = TypeVar("Model", bound=models.Model)
 ROWS_PER_SLICE = 500
-"""Objects that are loaded at a time after an `update`."""
+"""Number of objects that are loaded at once after an `update`."""
 
 
 class EventQuerySetMixin(Base):
-    """List it before ``QuerySet``: `bulk_create`, `bulk_update` and `update` fire events, in one transaction.
+    """List this class before ``QuerySet``: then `bulk_create`, `bulk_update` and `update` fire model events, in one
+    transaction.
 
-    `update` costs a query before (the keys and the watched fields of the objects that it changes) and one for every
-    500 objects after; only where a rule is about updates of the model. `delete` needs nothing: Django sends its
-    signals.
+    If a rule applies to updates of the model, `update` makes one query more before the update (for the keys and the
+    watched fields of the objects), and one query for every 500 objects after it. `delete` is not changed, because
+    Django sends signals for it.
     """
 
     def bulk_create(
@@ -39,11 +42,11 @@ class EventQuerySetMixin(Base):
         *args: Any,
         **options: Any,
     ) -> list[Any]:
-        """Create objects as Django does, and fire an event for each.
+        """Create objects as Django does, and fire an event for each object.
 
-        ``objs``, ``batch_size``, ``args`` and ``options`` are Django's, with its defaults. With ``ignore_conflicts``
-        it is unknown which were created, so nothing fires; with ``update_conflicts`` events fire that are declared
-        with `on_save`. Returns the objects.
+        ``objs``, ``batch_size``, ``args`` and ``options`` are Django's arguments, with Django's defaults. With
+        ``ignore_conflicts``, no events fire, because it is unknown which objects were created. With
+        ``update_conflicts``, only events that are declared with `on_save` fire. Returns the objects.
         """
 
         def create() -> list[Any]:
@@ -64,9 +67,9 @@ class EventQuerySetMixin(Base):
         return created
 
     def bulk_update(self, objs: Iterable[Any], fields: Iterable[str], *args: Any, **options: Any) -> int:
-        """Update objects as Django does, and fire an event for each.
+        """Update objects as Django does, and fire an event for each object.
 
-        ``objs``, ``fields``, ``args`` and ``options`` are Django's. Returns how many rows matched.
+        ``objs``, ``fields``, ``args`` and ``options`` are Django's arguments. Returns the number of rows that matched.
         """
         given, names = list(objs), list(fields)
         if not self._concerns(UPDATE):
@@ -84,7 +87,7 @@ class EventQuerySetMixin(Base):
     def update(self, **values: Any) -> int:
         """Update all rows as Django does, and fire an event for each object.
 
-        ``values`` are Django's. Returns how many rows matched.
+        ``values`` are Django's arguments. Returns the number of rows that matched.
         """
         if not self._concerns(UPDATE):
             return super().update(**values)
@@ -111,7 +114,7 @@ class EventQuerySetMixin(Base):
         return any(kind in rule.kinds for rule in rules.of_model(self.model))
 
     def _read_earlier_values(self) -> dict[Any, Mapping[str, Any]]:
-        """Read the watched fields of the objects that will be changed, by primary key."""
+        """Return the values of the watched fields of the objects that will be changed, by primary key."""
         names = field_tracker.tracked.get(self.model, ())
         rows = self._chain().order_by().values_list("pk", *names)  # type: ignore[attr-defined] # Django's own copy
         return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
@@ -126,7 +129,7 @@ class EventQuerySetMixin(Base):
 if TYPE_CHECKING:
 
     class EventQuerySet(EventQuerySetMixin, models.QuerySet[Model]):
-        """``objects = EventQuerySet.as_manager()``."""
+        """A queryset whose bulk operations fire model events."""
 
 else:
 

@@ -1,4 +1,6 @@
-"""Many-to-many relations: changed from either side, by the relation's manager or by rows of a ``through`` model."""
+"""Events of many-to-many relations, which change from either side: by the relation's manager, or by rows of a
+``through`` model.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def is_loading(instance: Model) -> bool:
 
 
 def watch_relations() -> None:
-    """Have objects say that they are loaded: before Django 6.1 `m2m_changed` has no ``raw``, and sets relations as anybody."""
+    """Record while objects are loaded from a fixture: before Django 6.1, the signal `m2m_changed` has no ``raw``, and a
+    fixture sets relations with ordinary signals.
+    """
     original: Any = DeserializedObject.save
     if django.VERSION >= (6, 1) or hasattr(original, LOADING_ATTRIBUTE):
         return
@@ -44,10 +48,12 @@ def watch_relations() -> None:
 
 
 class Relation(NamedTuple):
-    """A field that rules are about, of one class; an abstract model's is another one in each class that derives from it."""
+    """A many-to-many field of one class to which rules apply. A field of an abstract model is a separate relation in
+    each class that derives from the model.
+    """
 
     target: type[Model]
-    """The model of the rules."""
+    """The model for which the rules are declared."""
     model: type[Model]
     """The model of the objects: the target, or a class that derives from it if the target is abstract."""
     field: ManyToManyField[Any, Any]
@@ -59,22 +65,26 @@ class Relation(NamedTuple):
 
     @property
     def has_own_rows(self) -> bool:
-        """Whether the project has declared the through model itself."""
+        """Whether the project has declared the ``through`` model itself."""
         return not self.through._meta.auto_created
 
     def only_ours(self, pks: Iterable[Any], using: str) -> list[Any]:
-        """Return the keys of the objects of the model: an inherited field's rows may belong to parents that are not objects of
-        the model."""
+        """Return those keys that belong to objects of the model. The rows of an inherited field may belong to parent
+        objects that are not objects of the model.
+        """
         if self.model._meta.concrete_model is self.field.model._meta.concrete_model:
             return sorted(pks)
-        # The rows name the parent by its key, which is another one than the model's own if that has several parents.
+        # The rows name the parent by the parent's key, which differs from the model's own key if the model has several
+        # parents.
         parents = {f"{self.field.m2m_target_field_name()}__in": list(pks)}
         found = self.model._base_manager.using(using).filter(**parents)
         return list(found.order_by("pk").values_list("pk", flat=True))
 
 
 def find_relations(target: type[Model], name: str) -> Iterator[Relation]:
-    """Yield the field of that name. For an abstract model, yield one for each class that defines it."""
+    """Yield the relation of the field with this name. For an abstract model, yield one relation for each class that
+    defines the field.
+    """
     if not target._meta.abstract:
         yield Relation(target, target, cast("Any", target._meta.get_field(name)))
         return
@@ -89,7 +99,7 @@ CLEARING = "_fairque_clearing"
 
 
 _watched: dict[type[Model], list[Relation]] = {}
-"""Relations by through model."""
+"""The watched relations, by ``through`` model."""
 
 
 def connect_relation(target: type[Model], name: str) -> None:
@@ -106,13 +116,15 @@ def connect_relation(target: type[Model], name: str) -> None:
 
 
 def _find_through_relations(through: type[Model]) -> Iterator[Relation]:
-    """Yield the relations of a through model. For a migration's version of the model, use the migration's classes."""
+    """Yield the relations of a ``through`` model. For a migration's version of the model, use the migration's
+    classes.
+    """
     if not is_historical(through):
         yield from _watched.get(through, ())
         return
     for relation in [relation for some in _watched.values() for relation in some]:
         if relation.through._meta.label == through._meta.label:
-            with suppress(LookupError, FieldDoesNotExist):  # models of earlier migrations may lack the relation
+            with suppress(LookupError, FieldDoesNotExist):  # in earlier migrations, models may lack the relation
                 model = through._meta.apps.get_model(relation.model._meta.label)
                 field = model._meta.get_field(relation.field.name)
                 yield Relation(relation.target, model, cast("Any", field))
@@ -137,7 +149,8 @@ def relation_changed(
             instance.__dict__.setdefault(CLEARING, {})[key] = _read_related_keys(
                 relation.field, instance, using, reverse=reverse
             )
-        elif when == "post" and not (relation.has_own_rows and word != "add"):  # each deletion has a signal
+        # each deleted row of a declared through model also sends a signal
+        elif when == "post" and not (relation.has_own_rows and word != "add"):
             pks = pk_set
             if word == "clear":
                 pks = instance.__dict__.get(CLEARING, {}).pop(key, None)
@@ -146,13 +159,15 @@ def relation_changed(
 
 
 def _fire(relation: Relation, action: str, instance: Model, pks: Iterable[Any], using: str, *, reverse: bool) -> None:
-    """One event for each object on the side of the field: of a symmetrical relation, which has one signal, on both."""
+    """Fire one event for each object on the side of the field. A symmetrical relation sends one signal, but its events
+    fire for the objects on both sides.
+    """
     if not reverse:
         if isinstance(instance, relation.model):
             _fire_rules(relation, action, instance.pk, pks, using, instance)
         if (
             not relation.field.remote_field.symmetrical
-        ):  # in a symmetrical relation both objects have the other one in the field
+        ):  # in a symmetrical relation, each object has the other object in its field
             return
         pks = set(pks) - {getattr(instance, relation.field.m2m_reverse_target_field_name())}
     if _rules(relation, action):
@@ -169,7 +184,7 @@ def _fire_rules(
 
 
 def _rules(relation: Relation, action: str) -> list[Rule]:
-    """Return the rules that were declared for exactly this target: a parent's rules have a relation of their own."""
+    """Return the rules that were declared for exactly this target. Rules of a parent belong to a separate relation."""
     return [
         rule
         for rule in rules.of_model(relation.target)
@@ -181,7 +196,7 @@ def _rules(relation: Relation, action: str) -> list[Rule]:
 
 
 def _read_related_keys(field: Any, instance: Model, using: str, *, reverse: bool) -> list[Any]:
-    """Read the other side's primary keys, before they are cleared."""
+    """Return the primary keys of the objects on the other side, before the relation is cleared."""
     here, there, key = field.m2m_field_name(), field.m2m_reverse_field_name(), field.m2m_target_field_name()
     if reverse:
         here, there, key = there, here, field.m2m_reverse_target_field_name()

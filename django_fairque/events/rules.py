@@ -1,4 +1,4 @@
-"""`Rule`: when something happens to objects of a model, a task is enqueued."""
+"""`Rule`: an event of a model's objects enqueues a task."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _suppressed: ContextVar[tuple[object, ...]] = ContextVar("fairque_suppressed_eve
 
 @contextmanager
 def suppress_events(*models: type[Model] | str) -> Iterator[None]:
-    """Fire no events of these models within the block. Yields nothing.
+    """Fire no events of these models inside a ``with`` block. Yields None.
 
-    ``models`` are classes or their labels (``"shop.Order"``); children and proxies count too. All models if none is
-    named. Raises `TaskUsageError` if one is no model.
+    ``models`` are classes or their labels (``"shop.Order"``); children and proxies count too. Without ``models``, no
+    events of any model fire. Raises `TaskUsageError` if a value is not a model.
     """
     try:
         found: tuple[object, ...] = tuple(map(get_model, models)) or (_everything,)
@@ -65,15 +65,19 @@ def is_suppressed(model: type[Model]) -> bool:
 logger = get_logger("django_fairque.events")
 
 _key = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-"""Encode what a request to enqueue contains. Equal requests have equal texts, so a request that was made before is found."""
+"""Encode a request to enqueue a task as text. Equal requests have equal texts, so that a repeated request is
+recognized."""
 
 Argument = Union[str, Value, Callable[[Event], Any], Any]  # noqa: UP007 - evaluated on 3.10 too
-"""A field path, a literal in ``django.db.models.Value``, a callable of the event, or anything else as it is."""
+"""An argument of an event's task: a field path, a literal in ``django.db.models.Value``, a callable of the event, or
+any other value, which is passed unchanged."""
 
 
 @dataclass(eq=False)
 class Rule:
-    """One declaration. ``model`` is known once the apps are loaded; `activation` sets it and then ``is_on``."""
+    """One declared event with its task. ``model`` is known when the apps are loaded; `activation` sets it and then
+    ``is_on``.
+    """
 
     name: str
     kinds: frozenset[str]
@@ -84,11 +88,11 @@ class Rule:
     args: tuple[Argument, ...] = ()
     kwargs: Mapping[str, Argument] = field(default_factory=dict)
     bind: Callable[[Event], Any] | None = None
-    """Gives all arguments at once: a tuple, or a mapping of keyword arguments."""
+    """A function that returns all arguments of the task: a tuple, or a mapping of keyword arguments."""
     options: Mapping[str, Any] = field(default_factory=dict)
     reentrant: bool = False
     relation: str = ""
-    """The field of an m2m rule."""
+    """The many-to-many field to which the rule applies; empty for other rules."""
     actions: frozenset[str] = frozenset()
     signal: Signal | None = None
     sender: Any = None
@@ -105,12 +109,16 @@ class Rule:
 
     @cached_property
     def definition(self) -> AnyDefinition:
-        """The task with the options of this event. Raises `TaskNotRegisteredError` if nobody has registered its name."""
+        """The task with the options of this event. Raises `TaskNotRegisteredError` if no task with this name is
+        registered.
+        """
         found = registry.get(self.task) if isinstance(self.task, str) else self.task
         return found.using(**self.options) if self.options else found
 
     def fire(self, event: Event) -> None:
-        """Enqueue the task if the event counts. Values of the object are read now, not at the commit."""
+        """Enqueue the task if the condition of the event is true. Values of the object are read now, not at the
+        commit.
+        """
         if is_suppressed(event.model) or (self.when is not None and not self.when(event)):
             return
         definition = self.definition
@@ -131,7 +139,8 @@ class Rule:
 
         try:
             sending.send_for_event(self.name, key, self._get_options(event.using), make)
-        except ConfigurationError as error:  # the system checks report it; code that saves an object can't do anything
+        # the system checks report this; the code that saves an object can't correct it
+        except ConfigurationError as error:
             logger.error("%s: task %s was not enqueued: %s", self, definition.name, error)  # noqa: TRY400 - it says all
 
     def _get_options(self, using: str) -> TaskOptions:
@@ -142,7 +151,9 @@ class Rule:
         return found
 
     def _arguments(self, event: Event, types: CallTypes | None) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Build the arguments of the task. A field's value is JSON unless the task's parameter has a type that JSON lacks."""
+        """Return the arguments of the task. The value of a field is converted to JSON, unless the task's parameter has
+        a type that JSON lacks.
+        """
         if self.bind is not None:
             given = self.bind(event)
             if isinstance(given, Mapping):
@@ -157,7 +168,7 @@ class Rule:
         )
 
     def _user(self, event: Event) -> str | None:
-        """Return the user of the task. None leaves that to the task."""
+        """Return the user of the task. None if the task's own options determine the user."""
         if self.user is None:
             return None
         value = event.value(self.user) if isinstance(self.user, str) else _bind(event, self.user)
@@ -165,14 +176,15 @@ class Rule:
 
     @staticmethod
     def _is_its_own_task(definition: AnyDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the event would enqueue the same task that is running: a task that saves its own object would never
-        end."""
+        """Return whether the event would enqueue the same task that is running. Without this check, a task that saves
+        its own object would never end.
+        """
         running = current_task()
         if running.name != definition.name:
             return False
         payload = json_payload.dumps({"args": args, "kwargs": kwargs})
         sent = [context.payload_bytes for context in running.batch or (running,)]
-        with_metadata = payload[:-1] + b',"'  # headers, for example, follow the arguments
+        with_metadata = payload[:-1] + b',"'  # metadata, for example headers, follows the arguments
         return any(sent_payload == payload or sent_payload.startswith(with_metadata) for sent_payload in sent)
 
 
@@ -183,13 +195,15 @@ def _bind(event: Event, argument: Argument, *, is_typed: bool = False) -> Any:
         value = argument.value
     else:
         return argument(event) if callable(argument) else argument
-    if is_typed:  # the key of a related object, in its own type
+    if is_typed:  # keep the type of a related object's key
         return getattr(value, "pk", value) if hasattr(value, "_meta") else value
     return plain(value)
 
 
 def plain(value: Any) -> Any:
-    """A field's value as JSON has it: keys of objects, UUIDs, numbers and moments as Django's own serialiser writes them."""
+    """Return a field's value in JSON form: keys of objects, UUIDs, numbers and moments are converted as Django's
+    serializer does.
+    """
     if value is None or isinstance(value, (str, int, float, bool, list, dict)):
         return value
     if isinstance(value, tuple):  # a composite primary key is a tuple
@@ -202,16 +216,16 @@ def plain(value: Any) -> Any:
     try:
         return DjangoJSONEncoder().default(value)
     except TypeError:
-        return value  # the task's own check lists the types that JSON can hold
+        return value  # the check of the task's arguments explains which types JSON can represent
 
 
 class _RuleRegistry:
-    """The rules of this process."""
+    """All rules of this process."""
 
     def __init__(self) -> None:
         self.rules: list[Rule] = []
         self.is_ready = False
-        """Models are there, and rules are switched on as they come."""
+        """Whether the models are loaded, so that new rules are switched on at once."""
         self.of_class: dict[type[Model], tuple[Rule, ...]] = {}
 
 
@@ -219,7 +233,7 @@ rule_registry = _RuleRegistry()
 
 
 def rules() -> Sequence[Rule]:
-    """All that are declared, in that order."""
+    """Return all declared rules, in the order of their declaration."""
     return tuple(rule_registry.rules)
 
 
@@ -229,8 +243,9 @@ def mistakes() -> list[str]:
 
 
 def of_model(model: type[Model]) -> tuple[Rule, ...]:
-    """Return the rules that are on and concern objects of this class. For a migration's version of a class, return the rules of
-    the model."""
+    """Return the active rules for objects of this class. For a migration's version of a class, return the rules of the
+    model.
+    """
     found = rule_registry.of_class.get(model)
     if found is None:
         is_old = is_historical(model)
@@ -241,7 +256,7 @@ def of_model(model: type[Model]) -> tuple[Rule, ...]:
             and rule.model is not None
             and (issubclass(model, rule.model) or (is_old and model._meta.label == rule.model._meta.label))
         )
-        if not is_old:  # migrations make such classes by the hundred
+        if not is_old:  # not cached, because migrations make hundreds of such classes
             rule_registry.of_class[model] = found
     return found
 

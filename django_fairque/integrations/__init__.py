@@ -1,4 +1,6 @@
-"""Integrations with other packages and services. The core does not import them: they register in its hooks."""
+"""Integrations with other packages and services. The core does not import integrations: they register themselves in
+hooks of the core.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Register the integrations that settings switch on. A project adds those for Sentry and structlog itself."""
+    """Register the integrations that settings switch on. A project adds the integrations for Sentry and structlog
+    itself.
+    """
     from django_fairque.integrations import opentelemetry
 
     hooks.tracing = opentelemetry

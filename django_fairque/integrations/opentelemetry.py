@@ -1,7 +1,8 @@
-"""OpenTelemetry's spans and metrics of sending and running tasks, with the names of its conventions for messaging.
+"""Makes spans and metrics of OpenTelemetry for sending and running tasks. Their names follow OpenTelemetry's
+conventions for messaging systems.
 
-Used only if ``TRACING`` is on; otherwise the packages of OpenTelemetry may be missing. If no SDK is set up,
-opentelemetry-api makes spans and instruments that record nothing.
+This module is used only if ``TRACING`` is on; otherwise the packages of OpenTelemetry may be missing. If no SDK is set
+up, the spans and instruments of opentelemetry-api record no data.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.trace_context import Trace
 
 MAX_BAGGAGE_BYTES = 8192
-"""The limit in the W3C's Baggage up to which every system must forward it."""
+"""Maximum bytes of a baggage header that every system must forward, according to the W3C's Baggage specification."""
 SYSTEM = "fairque"
-"""The messaging system, in the words of the conventions."""
+"""The name of the messaging system in the attributes of spans and metrics."""
 DURATION_BOUNDARIES_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Bucket boundaries of both histograms, as the conventions recommend."""
+"""Bucket boundaries of both histograms, as recommended by OpenTelemetry's conventions."""
 
 
 class Operation(NamedTuple):
-    """A measured operation: sending or running. ``earlier_`` names are those of version 1.24 of the conventions."""
+    """A measured operation: sending or running tasks. Names with ``earlier_`` are from version 1.24 of the
+    conventions.
+    """
 
     name: str
     type: str
@@ -71,10 +74,10 @@ RUN = Operation(
 
 @cache
 def has_earlier_names() -> bool:
-    """Return whether names of version 1.24 of the conventions are recorded in addition: ``messaging/dup`` in
-    ``OTEL_SEMCONV_STABILITY_OPT_IN``.
+    """Return whether names of version 1.24 of the conventions are recorded in addition. This is switched on with
+    ``messaging/dup`` in ``OTEL_SEMCONV_STABILITY_OPT_IN``.
 
-    Any other value changes nothing: this package never had only the earlier names.
+    Other values of this variable have no effect, because this package never used only the earlier names.
     """
     wanted = os.environ.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")
     return "messaging/dup" in map(str.strip, wanted)
@@ -104,14 +107,14 @@ def _instruments(operation: Operation) -> tuple[list[metrics.Histogram], list[me
 
 
 def record(operation: Operation, queue: str, task_names: Sequence[str], seconds: float, error: str | None) -> None:
-    """Record the duration of one operation of a queue, and each of its tasks.
+    """Record the duration of one operation on a queue, and count each of its tasks.
 
     Args:
         operation: `SEND` or `RUN`.
         queue: the queue's name.
         task_names: the name of each task.
         seconds: the duration.
-        error: the class of the error that ended it; None for none.
+        error: the class of the error that ended the operation; None if there was no error.
     """
     durations, messages = _instruments(operation)
     attributes: dict[str, AttributeValue] = {
@@ -126,7 +129,7 @@ def record(operation: Operation, queue: str, task_names: Sequence[str], seconds:
     about_all = dict(attributes)
     if len(counts) == 1:
         about_all["fairque.task.name"] = task_names[0]
-    if operation is SEND:  # the duration of RUN has only one type
+    if operation is SEND:  # running has only one type of operation
         about_all["messaging.operation.type"] = operation.type
     for duration in durations:
         duration.record(seconds, about_all)
@@ -137,7 +140,9 @@ def record(operation: Operation, queue: str, task_names: Sequence[str], seconds:
 
 @contextmanager
 def measured_push(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
-    """Record the metrics of a push without a span. Its tasks were enqueued before, in a transaction."""
+    """Record the metrics of a push without a span. The span was opened earlier, when the tasks were enqueued in a
+    transaction.
+    """
     started, failure = perf_counter(), None
     try:
         yield
@@ -158,8 +163,8 @@ def server_attributes() -> dict[str, AttributeValue]:
 
 def baggage_header() -> dict[str, str]:
     """Return OpenTelemetry's baggage as a header, if there is some and the project propagates it
-    (``OTEL_PROPAGATORS``). Baggage above the limit that other systems must accept is dropped, as the W3C's Baggage
-    allows.
+    (``OTEL_PROPAGATORS``). Baggage beyond the limit that other systems must accept is dropped, as the W3C's Baggage
+    specification permits.
     """
     from opentelemetry import baggage, propagate
 
@@ -187,10 +192,11 @@ def _open_span(
     links: Sequence[otel.Link] = (),
     on_end: Callable[[float, str | None], None] = lambda *_: None,
 ) -> Iterator[otel.Span]:
-    """Open a span and make it current for a block. An error in the block is recorded and raised again.
+    """Open a span and make it the current one inside a ``with`` block. An error in the block is recorded and raised
+    again.
 
-    ``on_end`` is called while the span is current, with its duration in seconds and the class of the error, None for
-    none.
+    ``on_end`` is called while the span is current, with its duration in seconds and the class of the error; None if
+    there was no error.
     """
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
@@ -218,7 +224,7 @@ def _open_span(
 
 @contextmanager
 def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
-    """Return a context manager with a span; the tasks belong to the span."""
+    """Return a context manager with a span around sending. The tasks belong to this span."""
     from opentelemetry import context as contexts
     from opentelemetry import trace as otel
 
@@ -232,8 +238,10 @@ def send_span(queue: str, tasks: Sequence[Task]) -> Iterator[None]:
 
 
 def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str = "") -> AbstractContextManager[object]:
-    """Return a context manager with a span that continues the task's trace. A batch has tasks of several traces: it
-    begins a new trace with links to them. ``baggage`` is the header of the task, or of all tasks of the batch."""
+    """Return a context manager with a span around running, which continues the task's trace. The tasks of a batch have
+    several traces, so a batch begins a new trace with links to these. ``baggage`` is the header of the task, or of all
+    tasks of the batch.
+    """
     from opentelemetry import propagate
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
@@ -260,7 +268,7 @@ def run_span(queue: str, task_name: str, leases: Sequence[Lease], baggage: str =
 def _build_attributes(
     operation: Operation, queue: str, tasks: Sequence[tuple[str, str, str]]
 ) -> dict[str, AttributeValue]:
-    """Return the attributes that all ``tasks`` share. Each task is given by name, user and id."""
+    """Return the attributes that all ``tasks`` have in common. Each task is given by its name, user and id."""
     about: dict[str, AttributeValue] = {
         "messaging.system": SYSTEM,
         "messaging.destination.name": queue,

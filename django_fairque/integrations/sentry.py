@@ -1,10 +1,11 @@
-"""Sentry: errors with their frames, traces and users of tasks. Needs sentry-sdk, which ``django-fairque[sentry]`` installs.
+"""Integration with Sentry: errors of tasks with their stack frames, traces, and the users of tasks. Needs sentry-sdk,
+which ``django-fairque[sentry]`` installs.
 
 Add `FairqueIntegration` where the project calls ``sentry_sdk.init``, in its settings::
 
     sentry_sdk.init(dsn="…", integrations=[FairqueIntegration()])
 
-It adds `SentryMiddleware` around sending and running tasks, before the project's own middleware.
+The integration adds `SentryMiddleware` around sending and running tasks, before the project's own middleware.
 """
 
 from __future__ import annotations
@@ -51,22 +52,23 @@ TRACE_HEADER = "sentry-trace"
 CONTROL_FLOW = (Retry, Discard, TaskRevoked, asyncio.CancelledError, GeneratorExit)
 """Exceptions that end a task's function without being errors of the task."""
 MAX_REPORTED_FAILURES = 10_000
-"""Most failures remembered until the log line about them comes."""
+"""Maximum number of reported failures that are remembered until the log line about each failure comes."""
 MAX_NAMED_TASKS = 20
-"""Ids of a batch that an event names."""
+"""Maximum number of task ids of a batch that a Sentry event contains."""
 FLUSH_SECONDS = 2.0
-"""Longest time for which a worker process that ends waits until its events are sent."""
+"""Maximum seconds for which a worker process that ends waits until its Sentry events are sent."""
 
 
 class FairqueIntegration(Integration):
     """The integration for ``sentry_sdk.init``: reports the errors of tasks, continues traces in them, and measures sending
     and running.
 
-    ``user`` is how the user of a task appears: ``"id"`` (the default), ``"hash"`` (a keyed hash of the id, the same in all
-    processes of the project) or None for not at all. ``report_retried`` is whether to report a failure that will be tried
-    again, with the level ``warning``; if not, only the last one is reported. Default: True.
+    ``user`` determines how a task's user appears in Sentry: ``"id"`` (the default), ``"hash"`` (a keyed hash of the id,
+    the same in all processes of the project), or None if the user must not appear. With ``report_retried`` (default:
+    True), a failure after which the task is tried again is reported with the level ``warning``. Otherwise only the last
+    failure is reported.
 
-    Raises `ValueError` if ``user`` is something else.
+    Raises `ValueError` if ``user`` has another value.
     """
 
     identifier = "fairque"
@@ -86,7 +88,7 @@ class FairqueIntegration(Integration):
         signals.worker_stopped.connect(_flush, dispatch_uid=__name__)
 
     def user_name(self, user_id: str | None) -> str | None:
-        """Return how a user appears in Sentry, None for not at all.
+        """Return the name under which a user appears in Sentry; None if the user must not appear.
 
         ``user_id`` is the user's id, None for none.
         """
@@ -100,7 +102,7 @@ class FairqueIntegration(Integration):
 
 
 def _integration() -> FairqueIntegration | None:
-    """The integration of the current client."""
+    """Return the integration of the current Sentry client."""
     found: FairqueIntegration | None = sentry_sdk.get_client().get_integration(FairqueIntegration)
     return found
 
@@ -110,12 +112,14 @@ def _flush(**_: Any) -> None:
         sentry_sdk.flush(FLUSH_SECONDS)
 
 
-# --- spans, as transactions or streamed ---
+# --- spans, either as transactions or streamed ---
 
 
 @contextmanager
 def _open_span(op: str, name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Open a span below the current one. Yields its attributes; the caller may add some until the span ends."""
+    """Open a span below the current span. Yields the span's attributes, to which the caller may add further ones until
+    the span ends.
+    """
     if has_span_streaming_enabled(sentry_sdk.get_client().options):
         if streamed.get_current_span() is None:
             yield {}
@@ -136,7 +140,7 @@ def _open_span(op: str, name: str, attributes: dict[str, Any]) -> Iterator[dict[
 
 
 def _open_transaction(name: str, headers: dict[str, str], sampling: dict[str, Any]) -> AbstractContextManager[Any]:
-    """Open the outermost span of a run, in the trace that the headers name, or in a new one."""
+    """Open the outermost span of a run. The span belongs to the trace that the headers name, or to a new trace."""
     op = "queue.task.fairque"
     if has_span_streaming_enabled(sentry_sdk.get_client().options):
         streamed.continue_trace(headers)
@@ -152,16 +156,20 @@ def _open_transaction(name: str, headers: dict[str, str], sampling: dict[str, An
 
 
 class SentryMiddleware(TaskMiddleware):
-    """Spans around sending and running, a scope for each run, and a report of its error. `FairqueIntegration` adds it."""
+    """Opens spans around sending and running tasks, opens a Sentry scope for each run, and reports the run's error.
+    `FairqueIntegration` adds this middleware.
+    """
 
     async_capable: ClassVar[bool] = True
 
     def around_send(self, send: TaskSend) -> AbstractContextManager[object]:
-        """Return a ``queue.publish`` span. ``send`` has the tasks, which get the headers of the trace."""
+        """Return a context manager with a ``queue.publish`` span. ``send`` contains the tasks, which get the headers of
+        the trace.
+        """
         return NO_MIDDLEWARE if _integration() is None else _open_send_span(send)
 
     def around_run(self, run: TaskRun) -> AbstractContextManager[object]:
-        """Return a scope for the run with a ``queue.process`` span. ``run`` has the facts."""
+        """Return a context manager with a scope for the run and a ``queue.process`` span. ``run`` describes the run."""
         integration = _integration()
         return NO_MIDDLEWARE if integration is None else _Running(run, integration)
 
@@ -190,7 +198,7 @@ def _add_headers(headers: dict[str, str]) -> None:
 
 
 class _Running:
-    """Around one run."""
+    """The context manager around one run."""
 
     def __init__(self, run: TaskRun, integration: FairqueIntegration) -> None:
         self._run, self._integration = run, integration
@@ -198,7 +206,7 @@ class _Running:
 
     def __enter__(self) -> None:
         run = self._run
-        with capture_internal_exceptions():  # a task does not fail because of sentry-sdk
+        with capture_internal_exceptions():  # an error in sentry-sdk must not make the task fail
             scope = self._enter(sentry_sdk.isolation_scope())
             scope.clear_breadcrumbs()
             describe_task(scope, run.name, run.queue, self._integration.user_name(run.user_id))
@@ -217,14 +225,16 @@ class _Running:
     ) -> None:
         failure = None if error is None else self._failure(error)
         if failure is not None:
-            with suppress(BaseException), capture_internal_exceptions():  # methods of the error may raise anything
+            with suppress(BaseException), capture_internal_exceptions():  # methods of the error may raise any exception
                 self._report(failure)
         leaving = (None, None, None) if failure is None else (type(failure), failure, trace)
         for manager in reversed(self._open):
             _leave(manager, leaving)
 
     def _failure(self, error: BaseException) -> BaseException | None:
-        """Return the error that is to be reported, if there is one. A coroutine whose time is over is canceled."""
+        """Return the error to report; None if there is none. For a coroutine that was canceled at its time limit, return
+        the error of the time limit instead of the cancellation.
+        """
         error = replace_cancellation(error)
         if is_a(error, Retry) and _next_step(self._run, error) is NextStep.FAIL:
             return error
@@ -240,7 +250,7 @@ class _Running:
             mechanism={"type": "fairque", "handled": False},
         )
         event["level"] = "warning" if is_retried else "error"
-        # A time limit interrupts a task anywhere, so its frames do not distinguish problems.
+        # A time limit interrupts a task at any line, so the stack frames do not distinguish problems.
         by = "SoftTimeLimitExceeded" if is_a(error, TaskTimeoutError) else "{{ default }}"
         event["fingerprint"] = [by, self._run.name]
         sentry_sdk.capture_event(event, hint=hint)
@@ -254,7 +264,7 @@ def _leave(manager: AbstractContextManager[Any], error: tuple[Any, Any, Any]) ->
 
 
 def describe_task(scope: Scope, name: str, queue: str, user: str | None) -> None:
-    """Add the task's name, queue and user to a scope. ``user`` is None if the user is not to appear."""
+    """Add the task's name, queue and user to a Sentry scope. ``user`` is None if the user must not appear."""
     scope.set_transaction_name(name, source=TransactionSource.TASK)
     scope.set_tag("fairque.task", name)
     scope.set_tag("fairque.queue", queue)
@@ -264,7 +274,7 @@ def describe_task(scope: Scope, name: str, queue: str, user: str | None) -> None
 
 
 def _facts(run: TaskRun) -> dict[str, Any]:
-    """Return the facts about a run that an event contains. Arguments are left out, as in log lines."""
+    """Return the data about a run that a Sentry event contains. Arguments are left out, as in log lines."""
     if len(run.tasks) > 1:
         return {
             "queue": run.queue,
@@ -295,7 +305,9 @@ def _attributes(run: TaskRun) -> dict[str, Any]:
 
 
 def _trace_headers(run: TaskRun) -> dict[str, str]:
-    """The headers of Sentry; else the W3C trace of the task, if the code that enqueued it had only that."""
+    """Return the trace headers of Sentry. If the code that enqueued the task sent only a W3C trace, return headers for
+    that trace.
+    """
     headers = run.headers
     if TRACE_HEADER not in headers and len({task.trace for task in run.tasks}) == 1 and run.task.trace.parent:
         headers[TRACE_HEADER] = f"{run.task.trace.id}-{run.task.trace.span_id}"
@@ -303,14 +315,16 @@ def _trace_headers(run: TaskRun) -> dict[str, str]:
 
 
 def _next_step(run: TaskRun, error: BaseException) -> NextStep:
-    """Return the step that follows the error. A batch is tried again if any of its tasks is."""
+    """Return the next step after the error. A batch is retried if any of its tasks is retried."""
     from django_fairque.tasks import registry
 
     return decide_next_step(error, registry.find(run.name), max(task.retries_left for task in run.tasks))
 
 
 def _own_frames(trace: TracebackType | None, name: str) -> TracebackType | None:
-    """The traceback from the task's function on: before it are calls of the package, and on Python 3.10 those of middleware."""
+    """Return the part of the traceback from the task's function on. The calls before it belong to this package, and on
+    Python 3.10 also to middleware.
+    """
     from django_fairque.tasks import registry
 
     definition = registry.find(name)
@@ -321,11 +335,13 @@ def _own_frames(trace: TracebackType | None, name: str) -> TracebackType | None:
     return first or trace
 
 
-# --- what the worker logs ---
+# --- log lines of the worker ---
 
 
 class _ReportedFailures:
-    """The tasks whose last failure was reported, until the worker logs it. Thread-safe."""
+    """The tasks whose last failure was reported to Sentry. A task is remembered until the worker logs the failure.
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._is_final: dict[str, bool] = {}
@@ -338,7 +354,7 @@ class _ReportedFailures:
                 del self._is_final[next(iter(self._is_final))]
 
     def take(self, task_id: str, action: str) -> bool:
-        """Whether the failure that ended in ``action`` was reported."""
+        """Return whether the failure that ended in ``action`` was reported to Sentry, and forget it."""
         with self._lock:
             is_final = self._is_final.pop(task_id, None)
         return is_final is not None and (is_final or action != "dead")
@@ -348,7 +364,9 @@ reported = _ReportedFailures()
 
 
 def _process_log_event(event: Any, hint: dict[str, Any]) -> Any:
-    """Drop the event of a log line about a failure that was reported with its frames. Give the others the facts of their task."""
+    """Drop the Sentry event of a log line if the failure was already reported with its stack frames. Add the task's
+    data to the events of other log lines about tasks.
+    """
     record: LogRecord | None = hint.get("log_record")
     integration = _integration()
     if record is None or integration is None or record.name.partition(".")[0] != "django_fairque":
@@ -376,7 +394,9 @@ def _process_log_event(event: Any, hint: dict[str, Any]) -> Any:
 
 
 def _drop_breadcrumbs_of_tasks(event: Any) -> None:
-    """The thread that logs has the log lines about all users' tasks among its breadcrumbs."""
+    """Remove breadcrumbs of log lines about tasks, because the thread that logs has breadcrumbs of the tasks of all
+    users.
+    """
     crumbs = event.get("breadcrumbs")
     if isinstance(crumbs, dict):
         crumbs["values"] = [crumb for crumb in crumbs.get("values", ()) if "task_id" not in (crumb.get("data") or {})]

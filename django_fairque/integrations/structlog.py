@@ -1,6 +1,6 @@
 """Middleware that sends the bound variables of structlog (`structlog.contextvars`) with each task.
 
-Without it each task starts without variables, because workers run each task in a new context.
+Without this middleware each task starts without bound variables, because workers run each task in a new context.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 STRUCTLOG_HEADER = "structlog"
 MAX_VARIABLES_BYTES = 4096
-"""The limit for the variables of a task, in bytes of JSON."""
+"""Maximum bytes of a task's variables as JSON."""
 OWN_VARIABLES = ("task_id", "task_name", "parent_task_id")
-"""Variables that each run binds, and that tasks which it enqueues do not get."""
+"""Variables that this middleware binds in each run. Tasks that the run enqueues do not inherit these variables."""
 
 logger = get_logger("django_fairque.tasks")
 
@@ -33,15 +33,15 @@ class StructlogContext(TaskMiddleware):
     """Sends the bound variables of structlog from the code that enqueues a task to each run of the task, and binds
     ``task_id``, ``task_name``, and ``parent_task_id`` if another task has enqueued it.
 
-    Values that JSON lacks arrive as text. If all variables together take more than 4,096 bytes, the largest are left
-    out, with a warning in the log.
+    Values of types that JSON lacks arrive as text. If all variables together take more than 4,096 bytes, the largest
+    variables are left out, and a warning is logged.
     """
 
     async_capable = True
 
     @contextmanager
     def around_send(self, send: TaskSend) -> Iterator[None]:
-        """Put the variables into a header; ``send`` is the call that sends."""
+        """Put the bound variables into a header of the tasks; ``send`` is the call that sends the tasks."""
         variables = {name: value for name, value in get_contextvars().items() if name not in OWN_VARIABLES}
         if parent := current_task().id:
             variables["parent_task_id"] = parent
@@ -51,7 +51,9 @@ class StructlogContext(TaskMiddleware):
 
     @contextmanager
     def around_run(self, run: TaskRun) -> Iterator[None]:
-        """Bind the variables; ``run`` is the run of the task. For a batch, bind those that are equal in all its tasks."""
+        """Bind the variables in the run; ``run`` describes the run. For a batch, bind only variables that are equal in
+        all its tasks.
+        """
         variables = {**_decode(run.headers.get(STRUCTLOG_HEADER, "{}")), "task_name": run.name}
         if len(run.tasks) == 1:
             variables["task_id"] = run.task.id
@@ -78,7 +80,7 @@ def _as_json(value: Any) -> str:
 
 
 def _decode(text: str) -> dict[str, Any]:
-    """Return the variables of a header; none if the header was changed and is not valid."""
+    """Return the variables in a header. Return none if the header was changed and is no longer valid."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Sends alerts to the webhook in ``MONITOR["WEBHOOK"]``.
+"""Sends messages about incidents to the webhook in ``MONITOR["WEBHOOK"]``.
 
-The URL is a secret, because everyone who knows it can post there. No message of this module contains it. A receiver
-that does not answer costs at most `WEBHOOK_DEADLINE_SECONDS`, and redirects are not followed.
+The URL is a secret, because everyone who knows it can post messages. No error or log line of this module contains the
+URL. Sending to a receiver that does not answer takes at most `WEBHOOK_DEADLINE_SECONDS`, and redirects are not
+followed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
+from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in error only since Python 3.11
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.monitoring")
 
 WEBHOOK_DEADLINE_SECONDS = 5.0
-"""The time limit of one message: for connecting, sending it, and the status of the answer."""
+"""Maximum seconds for one message: connecting, sending the message, and reading the status of the answer."""
 MAX_ALERTS_PER_MESSAGE = 50
-"""The number of alerts in one message; further alerts are only counted."""
+"""Maximum number of alerts in one message; further alerts are only counted."""
 MAX_WAITING_ALERTS = 1000
-"""The number of alerts kept while the receiver fails. Later ones replace the oldest."""
+"""Maximum number of alerts that are kept while the receiver fails. Then a new alert replaces the oldest one."""
 MIN_RETRY_PAUSE_SECONDS = 5.0
 MAX_RETRY_PAUSE_SECONDS = 60.0
 WEBHOOK_WARNING_SECONDS = 60.0
@@ -46,7 +47,7 @@ WEBHOOK_WARNING_SECONDS = 60.0
 
 
 class WebhookError(FairQueueError):
-    """The receiver has not accepted a message. ``is_final``: repeating the message would be useless."""
+    """The receiver has not accepted a message. ``is_final`` shows that repeating the message would be useless."""
 
     def __init__(self, text: str, *, is_final: bool = False) -> None:
         super().__init__(f"the webhook failed: {text}")
@@ -54,7 +55,7 @@ class WebhookError(FairQueueError):
 
 
 def describe_change(change: IncidentChange) -> dict[str, Any]:
-    """Return a message about an incident as an object of the JSON format."""
+    """Return the message about a change of an incident, as an object of the JSON format."""
     incident = change.incident
     at = incident.last_at if incident.closed_at is None else incident.closed_at
     return {
@@ -80,7 +81,7 @@ def send_alerts(alerts: Sequence[dict[str, Any]]) -> None:
 
     Raises:
         ConfigurationError: no webhook is configured.
-        WebhookError: the receiver has not accepted it within `WEBHOOK_DEADLINE_SECONDS`.
+        WebhookError: the receiver has not accepted the message within `WEBHOOK_DEADLINE_SECONDS`.
     """
     webhook = get_config().monitor.webhook
     if webhook is None:
@@ -110,7 +111,9 @@ def _body(webhook: WebhookConfig, alerts: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _for_slack(text: str) -> str:
-    """Put the text on one line and disable mentions of channels and links in it: names and ids are texts of users."""
+    """Put the text on one line, and disable mentions of channels and links in it, because names and ids come from
+    users.
+    """
     line = "".join(char if char.isprintable() else "?" for char in text)
     return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -121,7 +124,8 @@ def _post(webhook: WebhookConfig, body: bytes) -> None:
     connection = kind(str(url.hostname), url.port, timeout=WEBHOOK_DEADLINE_SECONDS)
     target = f"{url.path or '/'}?{url.query}" if url.query else url.path or "/"
     answer: Future[int] = Future()
-    # A slow name server, or a receiver that sends a byte per second, exceeds any time-out of a socket.
+    # Run the request in a thread with a deadline: a slow name server, or a receiver that sends one byte per second,
+    # exceeds any socket time-out.
     arguments = (connection, target, body, answer)
     threading.Thread(target=_request, args=arguments, name="fairque-webhook-request", daemon=True).start()
     try:
@@ -154,7 +158,7 @@ def _request(connection: HTTPConnection, target: str, body: bytes, answer: Futur
 
 
 def _reason(error: Exception) -> str:
-    """Explain a failed request without the client's own texts, which may contain the address."""
+    """Return the reason why a request failed, without the client's own error texts, which may contain the URL."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate can't be verified ({error.verify_message})"
     if isinstance(error, socket.gaierror):
@@ -167,7 +171,9 @@ def _reason(error: Exception) -> str:
 
 
 class WebhookSender:
-    """Sends alerts in a thread, which starts with the first alert. A message that the receiver has not accepted is sent again."""
+    """Sends alerts in a separate thread, which starts with the first alert. A message that the receiver does not accept
+    is sent again later.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[IncidentChange] = deque(maxlen=MAX_WAITING_ALERTS)
@@ -178,11 +184,13 @@ class WebhookSender:
         self._next_warning_at = 0.0
 
     def put(self, changes: Iterable[IncidentChange]) -> None:
-        """Send messages about these changes soon. Returns at once; does nothing without a webhook."""
+        """Queue messages about these changes. Returns at once; without a configured webhook, the messages are
+        dropped.
+        """
         try:
             if get_config().monitor.webhook is None:
                 return
-        except ConfigurationError:  # a queue may be created without a configuration
+        except ConfigurationError:  # a queue can be created without a configuration
             return
         with self._changed:
             self._waiting.extend(changes)
@@ -192,7 +200,7 @@ class WebhookSender:
             self._changed.notify()
 
     def end(self, seconds: float) -> None:
-        """Send the waiting alerts, in one attempt that may take at most ``seconds``."""
+        """Send the waiting alerts in one attempt, which takes at most ``seconds``."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -214,7 +222,7 @@ class WebhookSender:
                     return
             is_sent = self._send(changes)
             with self._changed:
-                if not is_sent:  # newer alerts follow; if there are too many, the oldest are dropped
+                if not is_sent:  # newer alerts are sent later; if there are too many, the oldest alerts are dropped
                     self._waiting = deque([*changes, *self._waiting], maxlen=MAX_WAITING_ALERTS)
                 if is_last:
                     self._thread = None
@@ -236,6 +244,6 @@ class WebhookSender:
                 logger.warning("alerts were not sent: %s; %d alerts are %s", text, len(changes), outcome)
             return is_final
         finally:
-            isolation.close_connections()  # the address of the site is in the database
+            isolation.close_connections()  # building the messages has read the site's address from the database
         self._pause = 0.0
         return True

@@ -1,4 +1,4 @@
-"""Base classes of the queue's commands: the choice of a queue, and one clear line for each error."""
+"""Base classes of the commands about queues: they choose the queue, and show each error in one clear line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def positive(text: str) -> int:
-    """Parse the number of things to show or to do, as ``type`` of an argument."""
+    """Parse a positive number of things to show or change. Used as ``type`` of an argument."""
     if not (text.isdecimal() and len(text) < 10 and int(text)):
         raise ArgumentTypeError(f"expected a whole number of at least 1, got {short(text)}")
     return int(text)
@@ -39,11 +39,11 @@ def positive(text: str) -> int:
 
 T = TypeVar("T")
 Parser = CommandParser
-"""The parser of a command's arguments."""
+"""The class of the parser of a command's arguments."""
 
 
 def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]]:
-    """Yield each page of a list. ``read`` reads the page at a cursor."""
+    """Yield each page of a list. ``read`` is called with a cursor and returns a page."""
     page = read(None)
     yield page
     while page.cursor is not None:
@@ -52,18 +52,20 @@ def pages(read: Callable[[str | None], ResultPage[T]]) -> Iterator[ResultPage[T]
 
 
 def when(moment: float) -> str:
-    """A time (Unix, seconds) in UTC."""
+    """Format a Unix time in UTC."""
     return f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M:%SZ}"
 
 
 def add_pause_options(parser: ArgumentParser) -> None:
-    """Add ``--note``, ``--for`` and ``--until``, for `pause_options`."""
+    """Add the options ``--note``, ``--for`` and ``--until``, which `pause_options` reads."""
     parser.add_argument("--note", default="", metavar="TEXT", help="why, at most 200 characters: shown with the pause")
     add_end_options(parser, "the pause ends")
 
 
 def add_end_options(parser: ArgumentParser, end: str) -> None:
-    """Add ``--for`` and ``--until``, for `end_option`. ``end`` is the event, with its verb."""
+    """Add the options ``--for`` and ``--until``, which `end_option` reads. ``end`` names the event at the end, with its
+    verb.
+    """
     ends = parser.add_mutually_exclusive_group()
     length = f"{end} by itself after this time, such as 90s, 30m, 2h or 7d"
     ends.add_argument("--for", dest="end_after", metavar="TIME", help=length)
@@ -72,15 +74,15 @@ def add_end_options(parser: ArgumentParser, end: str) -> None:
 
 
 def pause_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``pause``. Raises the errors of `end_option`."""
+    """Return the arguments for ``pause`` from the command's options. Raises the errors of `end_option`."""
     return {"note": options["note"], "until": end_option(options)}
 
 
 def end_option(options: Mapping[str, Any]) -> datetime | timedelta | None:
-    """The end that ``--for`` or ``--until`` names; None without them.
+    """Return the end that ``--for`` or ``--until`` sets; None without these options.
 
     Raises:
-        ValueError: a time is none; the message describes a correct one.
+        ValueError: a value is not a time; the message describes a correct value.
     """
     if options["end_after"] is not None:
         return timedelta(seconds=read_age(options["end_after"]))
@@ -96,7 +98,7 @@ NO_LIMIT = "none"
 
 
 def parse_limit(text: str, kind: Callable[[str], Any] = int, expected: str = "a limit is a whole number") -> Any:
-    """Parse a limit: a number of this kind, or `NO_LIMIT`. Anything else raises `ValueError`."""
+    """Parse a limit: a number of this kind, or `NO_LIMIT`. Raises `ValueError` for other texts."""
     if text == NO_LIMIT:
         return None
     try:
@@ -106,7 +108,9 @@ def parse_limit(text: str, kind: Callable[[str], Any] = int, expected: str = "a 
 
 
 def open_what_is_closed() -> None:
-    """Open an output if a process was started without one (``>&-``): Python then has None for it."""
+    """Open standard output or error if the process was started with it closed (``>&-``). Python then has None for the
+    stream.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             nothing = os.open(os.devnull, os.O_WRONLY)
@@ -116,12 +120,15 @@ def open_what_is_closed() -> None:
 
 ACTOR_HELP = "who acts, for the audit (default: the user of the operating system)"
 COMMAND_TIMEOUT_SECONDS = 2.5
-"""Seconds for one answer of the server: longer than the 1.5 s that a server may need to confirm a write."""
+"""Maximum seconds to wait for one answer of the server. Longer than the 1.5 s that a server may need to confirm a
+write."""
 
 
 @contextmanager
 def queues_with_timeout() -> Iterator[Callable[[str], FairQueue]]:
-    """Yield a function that opens a declared queue. Its calls wait `COMMAND_TIMEOUT_SECONDS` for an answer and repeat nothing."""
+    """Yield a function that opens a declared queue. Calls of this queue wait `COMMAND_TIMEOUT_SECONDS` for an answer
+    and are not repeated.
+    """
     config = get_config()
     client = client_with_timeout(config, COMMAND_TIMEOUT_SECONDS)
     try:
@@ -131,7 +138,9 @@ def queues_with_timeout() -> Iterator[Callable[[str], FairQueue]]:
 
 
 class PrintingCommand(BaseCommand):
-    """A command that prints lines, reports an error in one line, and ends quietly when its reader closes the pipe."""
+    """A command that prints lines. An error is reported in one line, and the command ends quietly when the program that
+    reads its output closes the pipe.
+    """
 
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
@@ -139,7 +148,7 @@ class PrintingCommand(BaseCommand):
         open_what_is_closed()
         if os.environ.get("NO_COLOR") and not options.get(
             "force_color"
-        ):  # Django does not read NO_COLOR (https://no-color.org)
+        ):  # Django ignores the variable NO_COLOR (https://no-color.org)
             options["no_color"] = True
         super().__init__(*args, **options)
 
@@ -148,7 +157,9 @@ class PrintingCommand(BaseCommand):
         self.stdout.write("\n".join((style or self.choose_style(line))(plain(line)) for line in lines))
 
     def choose_style(self, line: str) -> Callable[[str], str]:
-        """Return the function that colors a line: the head of a table, or a warning, which begins with ``!``."""
+        """Return the function that colors a line, if it is the heading of a table or a warning. A warning begins with
+        ``!``.
+        """
         if isinstance(line, Heading):
             return cast("Callable[[str], str]", self.style.MIGRATE_LABEL)
         return cast("Callable[[str], str]", self.style.WARNING) if line.startswith("! ") else str
@@ -171,7 +182,9 @@ class PrintingCommand(BaseCommand):
 
 
 def _flush_or_drop(output: OutputWrapper) -> None:
-    """Drop what can't be written: otherwise Python flushes it once more at its end, and reports an error if nobody reads it."""
+    """Flush a stream, and drop its content if that fails. Otherwise Python would flush the stream again when it exits,
+    and report an error.
+    """
     try:
         output.flush()
     except BrokenPipeError:
@@ -179,7 +192,7 @@ def _flush_or_drop(output: OutputWrapper) -> None:
 
 
 class QueueCommand(PrintingCommand):
-    """A command about one queue, which ends with one line if there is an error.
+    """A command about one queue. An error is reported in one line and ends the command.
 
     Subclasses define `run` or, for each action, a method that yields the lines to print: ``_cancel_run`` for ``cancel-run``.
     """
@@ -188,10 +201,11 @@ class QueueCommand(PrintingCommand):
     options: dict[str, Any]
     """The options and arguments of the command."""
     steers = False
-    """Whether the command changes queues: each run is an entry of the audit, and ``--actor`` names its actor."""
+    """Whether the command changes queues. If so, each run is recorded in the audit log, and ``--actor`` names the
+    person."""
 
     tells_missing = True
-    """Whether shards that could not be reached are named at the end, on standard error."""
+    """Whether the command names shards that could not be reached, at the end and on standard error."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queue", default="default", metavar="NAME", help="the queue (default: %(default)s)")
@@ -199,16 +213,16 @@ class QueueCommand(PrintingCommand):
             parser.add_argument("--actor", metavar="NAME", help=ACTOR_HELP)
 
     def add_actions(self, parser: CommandParser) -> Callable[..., ArgumentParser]:
-        """Return a function that adds an action to the command, by its name and its help. Further arguments are the arguments
-        of the action, by name, with their help.
+        """Return a function that adds an action to the command, with the action's name and help. Further arguments of
+        that function are the arguments of the action, by name, with their help.
 
-        Each action accepts ``--queue`` as well, because it is natural to write the action first.
+        Each action accepts ``--queue`` as well, because people write the action first.
         """
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
         def add(action_name: str, text: str, **arguments: str) -> ArgumentParser:
             action = actions.add_parser(action_name, help=text)
-            # No default here: a default would replace the value that was given before the action.
+            # No default here, because it would replace the value that was given before the action.
             action.add_argument(
                 "--queue", default=SUPPRESS, metavar="NAME", help="the queue, here or before the action"
             )
@@ -222,21 +236,21 @@ class QueueCommand(PrintingCommand):
 
     @staticmethod
     def add_unredacted(parser: ArgumentParser) -> None:
-        """Add an option to a command that shows payloads, results or errors."""
+        """Add the option ``--unredacted`` to a command that shows payloads, results or errors."""
         parser.add_argument(
             "--unredacted", action="store_true", help="as they are: hide no passwords, tokens and keys (REDACT)"
         )
 
     def redact(self, text: str) -> str:
-        """An error as it is shown."""
+        """Return an error in the form in which it is shown: with secrets hidden, unless ``--unredacted`` was given."""
         return text if self.options["unredacted"] else redacted_text(text)
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.options = options
         try:
-            # Texts of commands are for logs and scripts too, so they are the same in every language.
+            # The output of commands is also read by logs and scripts, so it is English in every locale.
             with translation.override(None), queues_with_timeout() as open_queue:
-                configured = get_queue(options["queue"])  # in a test run it may be a capture
+                configured = get_queue(options["queue"])  # in a test run this may be an interceptor's queue
                 self.queue = open_queue(options["queue"]) if isinstance(configured, FairQueue) else configured
                 with acting_once_as(self.actor, "command") if self.steers else nullcontext():
                     self.run()
@@ -252,7 +266,7 @@ class QueueCommand(PrintingCommand):
             return str(self.options["actor"])
         try:
             return getuser()
-        except (KeyError, OSError):  # the user has no name, as in some containers
+        except (KeyError, OSError):  # the user id has no name, as in some containers
             return f"user {os.getuid()}"
 
     def run(self) -> None:

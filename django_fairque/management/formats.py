@@ -1,4 +1,4 @@
-"""Converting a queue's data to another format (`django_fairque.engine.model.data_format`)."""
+"""Converts a queue's data to another format (`django_fairque.engine.model.data_format`)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ if TYPE_CHECKING:
 
 
 def queue_format(queue: FairQueue) -> int | None:
-    """Return the lowest format of the queue's shards, None if the queue has no data."""
+    """Return the lowest format of the queue's shards; None if the queue has no data."""
     return queue._drive(read_format(_all_shards(queue)))  # noqa: SLF001 - as the queue's own methods do
 
 
 def convert_queue(queue: FairQueue, number: int, *, now: float | None = None) -> int | None:
-    """Give the queue's data the format ``number``, as `convert_format` does."""
+    """Convert the queue's data to the format with this ``number``, like `convert_format`."""
     return queue._drive(convert_format(_all_shards(queue), number, now))  # noqa: SLF001
 
 
 def _all_shards(queue: FairQueue) -> Shards:
-    """Return the shards that have the queue's data, whatever number is configured. This does not check the format."""
+    """Return the shards that contain the queue's data, even if another number of shards is configured. The format is
+    not checked.
+    """
     shards = queue._shards  # noqa: SLF001
     return shards.with_shard_count(queue._drive(read_shard_count(shards)))  # noqa: SLF001
 
 
 def read_format(shards: Shards) -> Operation[int | None]:
-    """Return the lowest format of the queue's shards, None if the queue has no data."""
+    """Return the lowest format of the queue's shards; None if the queue has no data."""
     found: list[int] = []
     for shard in shards:
         before = (yield shard.call("convert_format", ["", ""], None))[0]
@@ -40,12 +42,13 @@ def read_format(shards: Shards) -> Operation[int | None]:
 
 
 def convert_format(shards: Shards, number: int, now: float | None) -> Operation[int | None]:
-    """Give the data of all shards the format ``number``. Returns their lowest format before, None if there are no data.
+    """Convert the data of all shards to the format with this ``number``. Return the lowest format before the
+    conversion; None if there are no data.
 
     Raises:
         TaskValidationError: this version does not know that format.
-        QueueNotDrainedError: workers are running, or tasks wait that the other format can't express. Their shards were not
-            changed.
+        QueueNotDrainedError: on some shards, workers are running or tasks wait that the other format can't represent.
+            These shards were not changed.
     """
     if isinstance(number, bool) or number not in FORMAT_VERSIONS:
         known = ", ".join(map(str, FORMAT_VERSIONS))

@@ -1,4 +1,4 @@
-"""Lists that commands print: a table with a head, or a JSON object per line, with the same options for every list."""
+"""Lists that commands print: a table with a heading, or a JSON object per line. All lists have the same options."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from django_fairque.monitoring.formatting import Heading, plain, read_age
 T = TypeVar("T")
 
 MAX_SORTED_ROWS = 10_000
-"""Rows that are read to sort them. If a list is longer, its first rows are sorted, and a line reports that there are more."""
+"""Maximum number of rows that are read for sorting. If a list is longer, only its first rows are sorted, and a line
+says that there are more."""
 ROWS_PER_BLOCK = 1000
-"""Rows for which the widths of columns are computed together: a list of any length is printed while it is read."""
+"""Number of rows for which the column widths are calculated together, so that a list of any length is printed while it
+is read."""
 
 
 def age(text: str) -> float:
-    """``90s``, ``10m``, ``2h``, ``7d`` in seconds, as ``type`` of an argument."""
+    """Parse an age such as ``90s``, ``10m``, ``2h`` or ``7d`` to seconds. Used as ``type`` of an argument."""
     try:
         return read_age(text)
     except ValueError as error:
@@ -34,9 +36,10 @@ class Column(Generic[T]):
     """A column of a list.
 
     Args:
-        name: its heading, and its value for ``--sort``.
+        name: the heading of the column, which is also its name for ``--sort``.
         cell: returns the text of the column in a row.
-        key: returns the value of a row for ``--sort``; None (the default) if the list can't be sorted by this column.
+        key: returns the value by which ``--sort`` sorts a row; None (the default) if the list can't be sorted by this
+            column.
         is_number: whether cells are aligned to the right. Default: False.
     """
 
@@ -51,13 +54,13 @@ class Listing(Generic[T]):
     """The list that a command prints.
 
     Args:
-        thing: the name of a row's object, in the help.
-        columns: the columns of its table.
+        thing: the word for the objects in the rows, for the help.
+        columns: the columns of the table.
         fields: returns the JSON object of a row.
         limit: the number of rows that are printed by default; None (the default) for all.
-        moment: returns the Unix time of a row for ``--since``, None if the row has none. Default: None, for a list without
-            ``--since``.
-        moment_name: the name of that time, in the help.
+        moment: returns the Unix time of a row for ``--since``, None if the row has none. Default: None, for a list
+            without ``--since``.
+        moment_name: the name of the row's time, for the help.
     """
 
     thing: str
@@ -72,7 +75,8 @@ class Listing(Generic[T]):
 
         Args:
             parser: the parser of the command or the action.
-            with_json: whether to add ``--json`` (the default); a command that prints not only lists may have it already.
+            with_json: whether to add ``--json`` (the default). A command that does not only print lists may already
+                have this option.
         """
         add = parser.add_argument
         default = "all" if self.limit is None else self.limit
@@ -88,8 +92,9 @@ class Listing(Generic[T]):
             add("--since", type=age, metavar="AGE", help=since)
 
     def page_size(self, options: dict[str, Any], most: int = 1000) -> int:
-        """Return the number of rows to read at once: at most ``most``. Without ``--sort`` and ``--since``, at most one row
-        more than are printed."""
+        """Return the number of rows to read at once, at most ``most``. Without ``--sort`` and ``--since``, it is at
+        most one more than the number of printed rows.
+        """
         is_whole = options["sort"] is not None or options.get("since") is not None
         return most if is_whole or options["limit"] is None else min(most, options["limit"] + 1)
 
@@ -97,8 +102,8 @@ class Listing(Generic[T]):
         """Yield the lines of a list.
 
         Args:
-            items: the rows; no more of them are read than are needed.
-            options: what the command was given.
+            items: the rows; only as many as needed are read.
+            options: the options of the command.
 
         Raises:
             ValueError: ``--reverse`` was given without ``--sort``.
@@ -136,7 +141,7 @@ class Listing(Generic[T]):
         return known + [row for row in rows if key(row) is None]
 
     def table(self, items: Iterable[T]) -> Iterator[str]:
-        """The head and a line for each row; nothing but the head if there are none."""
+        """Yield the heading and a line for each row. Without rows, yield only the heading."""
         rows = iter(items)
         head = tuple(column.name for column in self.columns)
         block = [head]

@@ -1,4 +1,5 @@
-"""The search of ``manage.py fairque_docs QUESTION``. The site has the same index and ranks in the same way (``search.js``).
+"""The search of ``manage.py fairque_docs QUESTION``. The documentation's web site uses the same index and the same
+ranking (``search.js``).
 
 The index has the BM25 score of each word in each part of a page (``docs/_ext/fairque_docs/search_index.py``).
 """
@@ -18,7 +19,7 @@ MAX_ENDING_LETTERS = 3
 
 
 class FoundPart(NamedTuple):
-    """A section of a page, a row of a table, or a question with its answer."""
+    """A search result: a section of a page, a row of a table, or a question with its answer."""
 
     page: str
     anchor: str
@@ -27,10 +28,11 @@ class FoundPart(NamedTuple):
 
 
 def search(question: str) -> list[FoundPart]:
-    """Return the best part of each page that has a word of the question, the best page first.
+    """Return one result for each page that contains a word of the question: the best part of the page. The best page
+    comes first.
 
-    The score of a page is that of its best part, and for each word that of the part that has it most. Equal pages are in the
-    order of their names.
+    The score of a page is the score of its best part, plus for each word the highest score that the word has in any
+    part. Pages with equal scores are sorted by name.
     """
     lists = dict.fromkeys(number for word in re.findall(r"[^\W_]+", question.lower()) for number in _list_of_word(word))
     part_scores, page_scores = defaultdict[int, float](float), defaultdict[str, float](float)
@@ -54,7 +56,7 @@ def user_pages() -> list[str]:
 
 
 def _list_of_word(word: str) -> list[int]:
-    """Return the list of scores of a word, or of the longest known word with which it begins."""
+    """Return the scores of a word, or of the longest known word with which the given word begins."""
     shortest = min(len(word), max(MIN_FORM_LETTERS, len(word) - MAX_ENDING_LETTERS))
     forms = (word[:length] for length in range(len(word), shortest - 1, -1))
     return [_index()["words"][form] for form in forms if form in _index()["words"]][:1]

@@ -1,7 +1,8 @@
-"""The full-screen view of ``fairque_top``: a queue's figures, its running tasks and its users, renewed every few seconds.
+"""The full-screen view of ``fairque_top``: a queue's figures, its running tasks and its users, updated every few
+seconds.
 
-The server is read in a thread, so that the keys work while a server does not answer. Names and ids are text of users: each is
-shown as one line of plain text, never as markup.
+The server is read in a separate thread, so that keys work even if the server does not answer. Names and ids come from
+users, so each name is shown as one line of plain text, never as markup.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.users import UserStats
 
 MAX_USERS_RANKED = 150
-"""Users that are examined to find the ones with most ready tasks; each costs a read."""
+"""Maximum number of users that are examined to find the users with most ready tasks. Each user needs a read."""
 
 
 @dataclass(frozen=True)
 class TerminalFigures:
-    """The figures on the screen. ``heading`` are lines about the queue, ``lines`` are the lines of code of running tasks by
-    their ids, ``search`` is a part of the users' ids, ``moment`` is the Unix time at which the figures were read."""
+    """The figures on the screen. ``heading`` contains lines about the queue. ``lines`` contains the code lines of
+    running tasks by task id. ``search`` is the searched part of users' ids. ``moment`` is the Unix time at which the
+    figures were read.
+    """
 
     heading: list[str]
     running: list[Task]
@@ -60,8 +63,9 @@ class TerminalFigures:
 
 
 def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = "") -> TerminalFigures:
-    """Read the figures of at most ``rows`` tasks and users. With ``search``, only users with this text in their id, and the
-    user with exactly this id even if it has no tasks. The user ``selected`` is always included."""
+    """Read the figures, with at most ``rows`` tasks and users. With ``search``, include only users whose id contains
+    this text, and the user with exactly this id even if it has no tasks. The user ``selected`` is always included.
+    """
     stats = with_limits_of_users(queue, queue.get_stats(TREND_MINUTES))
     top = top_users(queue, stats, MAX_USERS_RANKED, MAX_USERS_RANKED)
     names = [name for name in top.sizes if search.lower() in name.lower()]
@@ -77,7 +81,7 @@ def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = 
 
 
 def _read_lines(workers: Sequence[WorkerRecord], now: float) -> dict[str, str]:
-    """Return the lines of code of the running tasks by their ids, each with the age of its sample."""
+    """Return the code lines of the running tasks by task id. Each text includes the age of its sample."""
     return {
         task_id: f"{line}, {duration(max(0.0, now - report.at))} ago"
         for report in filter(None, map(decode_activity, workers))
@@ -88,7 +92,7 @@ def _read_lines(workers: Sequence[WorkerRecord], now: float) -> dict[str, str]:
 def _is_known(queue: FairQueue, text: str) -> bool:
     try:
         return queue.user(text).is_known()
-    except TaskValidationError:  # no user has such an id
+    except TaskValidationError:  # no user has this id
         return False
 
 
@@ -124,13 +128,13 @@ def _count(value: float) -> Text:
 
 
 class QueueApp(App[None]):
-    """The view of one queue.
+    """The full-screen view of one queue.
 
     Args:
         queue: the queue.
-        interval: seconds between two readings. Default: 2.
-        rows: how many tasks and users are shown. Default: 100.
-        actor: the name of the operator, for the audit. Default: ``"fairque_top"``.
+        interval: seconds between two reads of the figures. Default: 2.
+        rows: the maximum number of tasks and of users that are shown. Default: 100.
+        actor: the name of the operator, for the audit log. Default: ``"fairque_top"``.
     """
 
     CSS = """
@@ -158,9 +162,9 @@ class QueueApp(App[None]):
         self._search = ""
         self._is_reading = self._is_outdated = False
         self._input_purpose = ""
-        """The purpose of the input field: ``search``, ``weight``, or empty."""
+        """The purpose of the input field: ``search``, ``weight``, or empty if it is closed."""
         self._user = ""
-        """The user whose weight is changed."""
+        """The user whose weight is entered in the input field."""
         self.figures: TerminalFigures | None = None
 
     def compose(self) -> ComposeResult:
@@ -187,13 +191,14 @@ class QueueApp(App[None]):
     def _user_table(self) -> DataTable[Text]:
         return self.query_one("#users", DataTable)
 
-    # --- reading ---
+    # --- reading the figures ---
 
     def refresh_figures(self) -> None:
-        """Read the queue and show it. Only one read runs at a time: a server that does not answer must not cause more and
-        more threads."""
+        """Read the queue's figures and show them. Only one read runs at a time, because otherwise a server that does
+        not answer would cause more and more threads.
+        """
         if not self.query("#users"):
-            return  # an act ended while the view closes, and its tables are gone
+            return  # an action ended while the view was closing, and its tables are gone
         if self._is_reading:
             self._is_outdated = True
             return
@@ -249,12 +254,12 @@ class QueueApp(App[None]):
         self._end_reading()
 
     def selected_user(self) -> str:
-        """The id of the user at the cursor; empty if there is none."""
+        """The id of the user in the selected row; empty if there is none."""
         row = self._user_table.cursor_row
         users = [] if self.figures is None else self.figures.users
         return users[row].user_id if 0 <= row < len(users) else ""
 
-    # --- changing ---
+    # --- changing the queue ---
 
     @work(thread=True, group="changes")
     def _change(self, change: Callable[[], str]) -> None:
@@ -265,13 +270,13 @@ class QueueApp(App[None]):
             text, is_error = f"not confirmed: {error}", True
         except FairQueueError as error:
             text, is_error = str(error), True
-        connections.close_all()  # this thread opened connections to write the audit
+        connections.close_all()  # this thread has opened database connections to write the audit log
         severity = "error" if is_error else "information"
         self.call_later(self.notify, plain(text), severity=severity, markup=False)
         self.call_later(self.refresh_figures)
 
     def action_pause(self) -> None:
-        """Pause the user at the cursor, or resume it."""
+        """Pause the user in the selected row, or resume it."""
         name = self.selected_user()
         known = {user.user_id: user for user in (self.figures.users if self.figures else [])}
         if not name:
@@ -285,7 +290,7 @@ class QueueApp(App[None]):
         self._change(change)
 
     def action_weight(self) -> None:
-        """Ask for the weight of the user at the cursor."""
+        """Ask for the weight of the user in the selected row."""
         self._user = self.selected_user()
         if self._user:
             self._ask("weight", f"weight of {plain(self._user)}, from 0.001 to 1000")
@@ -295,7 +300,7 @@ class QueueApp(App[None]):
         self._ask("search", "part of a user's id; nothing for all")
 
     def action_leave(self) -> None:
-        """Leave the input field; there, leave the search."""
+        """Close the input field. If it is closed, end the search."""
         if self._input_purpose:
             self._close_input()
         elif self._search:
@@ -314,7 +319,7 @@ class QueueApp(App[None]):
         self._user_table.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Search, or set the weight."""
+        """Search for the entered text, or set the entered weight."""
         purpose, text = self._input_purpose, event.value
         self._close_input()
         if purpose == "search":

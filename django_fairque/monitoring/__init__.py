@@ -1,1 +1,1 @@
-"""Watching queues: figures for people, and rules that say when something is wrong."""
+"""Watches queues: figures for people, and rules that notice problems."""

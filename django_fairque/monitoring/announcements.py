@@ -1,4 +1,6 @@
-"""Messages about incidents from processes that are no workers: the log, e-mail and the webhook of the configuration."""
+"""Messages about incidents from processes that are not workers, sent to the log, by e-mail and to the configured
+webhook.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,14 @@ logger = get_logger("django_fairque.monitoring")
 
 
 def report_changes(changes: Sequence[IncidentChange]) -> None:
-    """Log and mail each change, and send one message with all of them to the webhook: a receiver that hangs delays the caller
-    only once."""
+    """Log and mail each change of an incident. Send all changes in one message to the webhook, so that a receiver that
+    hangs delays the caller only once.
+    """
     if not changes:
         return
     try:
         config = get_config()
-    except ConfigurationError:  # a program that makes its queue itself needs no settings
+    except ConfigurationError:  # a program that creates its queue itself needs no settings
         report_incidents(changes, ())
         return
     report_incidents(changes, config.worker.alert_email)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EventFacts:
-    """One declared event. ``queue`` is empty for one that is switched off, ``model`` None for a signal of no model."""
+    """One declared event. ``queue`` is empty if the event is switched off. ``model`` is None if the event belongs to no
+    model but to another signal.
+    """
 
     name: str
     model: str | None
@@ -30,14 +32,14 @@ class EventFacts:
 
 @dataclass(frozen=True)
 class EventsOverview:
-    """All events in the order of their declaration, and why a queue's counts are not known."""
+    """All events in the order of their declaration, and for each queue whose counts are unknown the reason."""
 
     events: tuple[EventFacts, ...]
     unreachable: Mapping[str, str]
 
 
 def overview(queue_of: Callable[[str], FairQueue]) -> EventsOverview:
-    """Ask each queue once; one that does not answer leaves its events without counts."""
+    """Read the counts of each queue once. If a queue does not answer, its events have no counts."""
     declared = rules.rules()
     queues = {rule.name: rule.definition.options.queue for rule in declared if rule.is_on}
     counts: dict[str, EventCount] = {}

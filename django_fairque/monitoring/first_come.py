@@ -1,4 +1,5 @@
-"""The waits that the tasks of the last minute would have had first come, first served: a replay of tasks that ran.
+"""The waits that the tasks of the last minute would have had if tasks were served first come, first served, calculated
+by a replay of the tasks that ran.
 
 The records of at most `MAX_REPLAYED_TASKS` finished tasks are read. If more tasks finished, these are a random sample,
 in which each task stands for several.
@@ -25,19 +26,22 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 REPLAYED_SECONDS = 60.0
-"""Seconds: tasks that started earlier are not replayed."""
+"""Length of the replay in seconds. Tasks that started earlier are not replayed."""
 MAX_REPLAYED_TASKS = 150
-"""Finished tasks that are read for a replay, and as many that run, at most."""
+"""Maximum number of finished tasks that are read for a replay, and maximum number of running tasks."""
 TASKS_PER_BLOCK = 5
-"""The number of neighboring tasks in a sample, which one command reads."""
+"""Number of neighboring tasks in a block of a sample. One command reads a block."""
 MAX_REPLAYED_SLOTS = 10_000
 NOTICED_SECONDS = 1.0
-"""Seconds by which a user's average wait must differ to count as saved or as a delay."""
+"""Minimum difference in seconds of a user's average wait. A smaller difference counts neither as saved nor as a
+delay."""
 
 
 @dataclass(frozen=True)
 class ServedTask:
-    """One task as it really ran; times are in seconds since the epoch. In a sample, the task stands for ``count`` tasks."""
+    """One task with the times of its real run, in seconds since the epoch. In a sample, the task stands for ``count``
+    tasks.
+    """
 
     user: str
     arrived: float
@@ -48,28 +52,28 @@ class ServedTask:
 
     @property
     def waited(self) -> float:
-        """Seconds from its arrival to its start."""
+        """Seconds from the task's arrival to its start."""
         return max(0.0, self.started - self.arrived)
 
     @property
     def took(self) -> float:
-        """Seconds for which it ran."""
+        """Seconds for which the task ran."""
         return max(0.0, self.ended - self.started)
 
 
 def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list[tuple[ServedTask, float]]:
-    """Send the same tasks through ``slots`` that serve them in the order of their arrival.
+    """Calculate the waits that the same tasks have if ``slots`` slots serve them in the order of their arrival.
 
-    Each task runs as long as it really did, and no time passes between two tasks. So the waiting times are a lower
+    In the calculation each task takes its real run time, and no time passes between two tasks. So the waits are a lower
     bound.
 
     Args:
         tasks: the tasks. Tasks that arrived at the same moment keep the order in which they are given.
-        slots: how many tasks run at once, at least 1.
-        opened: when the slots begin to work.
+        slots: the number of tasks that run at once, at least 1.
+        opened: the time at which the slots begin to work.
 
     Returns:
-        Each task with the seconds it would have waited, in the order of arrival.
+        Each task with its calculated wait in seconds, in the order of arrival.
 
     Raises:
         ValueError: ``slots`` is less than 1.
@@ -81,7 +85,7 @@ def replay(tasks: Iterable[ServedTask], slots: int, opened: float = 0.0) -> list
 
 
 def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float], stretch: float = 1.0) -> list[float]:
-    """Return the wait of each task; ``free_at`` are the times at which the slots become free.
+    """Return the wait of each task. ``free_at`` contains the times at which the slots become free.
 
     A free slot takes the first task, in this order, that has arrived. The task occupies the slot for ``stretch`` times
     the run time of all tasks for which it stands.
@@ -104,8 +108,8 @@ def _serve(ordered: Sequence[ServedTask], free_at: Sequence[float], stretch: flo
 
 @dataclass(frozen=True)
 class ComparedWaits:
-    """The average waits, in seconds, of the ``tasks`` of one user (``user_id``) that were replayed: what they ``waited``, and
-    what they would have waited first come, first served (``first_come``).
+    """The average waits in seconds of the ``tasks`` replayed tasks of the user ``user_id``. ``waited`` is the real
+    average, ``first_come`` is the calculated average of first come, first served.
     """
 
     user_id: str
@@ -115,7 +119,9 @@ class ComparedWaits:
 
     @property
     def saved(self) -> float:
-        """Seconds by which the average wait was shorter; negative if it was longer."""
+        """Seconds by which the real average wait was shorter than with first come, first served; negative if it was
+        longer.
+        """
         return self.first_come - self.waited
 
 
@@ -123,8 +129,8 @@ class ComparedWaits:
 class FirstComeComparison:
     """The replay of the tasks that started in the last ``seconds``: of ``tasks`` tasks, from the records of ``replayed`` of them.
 
-    ``users`` are those whose average waits would have differed, the largest difference first; empty if all tasks were
-    of one user.
+    ``users`` are the users whose average waits would have been different, the largest difference first; empty if all
+    tasks belonged to one user.
     """
 
     seconds: float
@@ -132,7 +138,7 @@ class FirstComeComparison:
     replayed: int
     users: list[ComparedWaits] = field(default_factory=list)
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, whose tasks are not in it."""
+    """Shards that can't be reached now, so their tasks are not included in the comparison."""
 
     @property
     def helped(self) -> list[ComparedWaits]:
@@ -154,18 +160,18 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
     """Compare the waits of users with their waits first come, first served.
 
     The tasks that started from ``begin`` on are replayed twice: in the order in which they started, and in the order of
-    their arrival. The difference between the two replays is added to the real waits. So causes that have nothing to do
-    with the order, such as a minute without workers or a user's own limit, do not count. Bulk tasks occupy slots, but are in
-    no user's waits: they are expected to wait for others.
+    their arrival. The difference between the two replays is added to the real waits. So causes that do not depend on
+    the order, such as a minute without workers or a user's own limit, have no effect on the result. Bulk tasks occupy
+    slots, but are not included in the waits of users, because bulk tasks are expected to wait for other tasks.
 
-    In a sample, each task stands for several, and fewer slots serve the tasks. If instead each task held its slot for
-    as long as all tasks for which it stands, tasks would wait for these long ones in both orders, and the difference
-    would be too small.
+    In a sample, each task stands for several tasks, so the replay uses fewer slots. The alternative would be to let
+    each task occupy a slot for the run time of all tasks for which it stands. Then tasks would wait for these long
+    tasks in both orders, and the difference would be too small.
 
     Args:
-        tasks: tasks that ran or run; tasks that started before ``begin`` occupy a slot until they end.
+        tasks: tasks that ran or are running. Tasks that started before ``begin`` occupy a slot until they end.
         begin: when the replay begins, in seconds since the epoch.
-        slots: how many tasks can run at once; if more tasks ran at once, that number is used.
+        slots: the number of tasks that can run at once. If more tasks really ran at once, their number is used.
 
     Returns:
         The users, the largest difference first; empty if the tasks are of fewer than two users.
@@ -200,8 +206,8 @@ def compare_waits(tasks: Iterable[ServedTask], begin: float, slots: int) -> list
 
 
 def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
-    """Return how many tasks ran at the same moment, at least the average from ``begin`` on: few tasks of a sample ran
-    at once.
+    """Return the maximum number of tasks that ran at the same moment, but at least the average number from ``begin``
+    on, because few tasks of a sample ran at the same moment.
     """
     changes = sorted([*((task.started, 1) for task in tasks), *((task.ended, -1) for task in tasks)])
     running = most = 0
@@ -215,9 +221,10 @@ def _most_at_once(tasks: Sequence[ServedTask], begin: float) -> int:
 
 
 def first_come_waits(queue: FairQueue, slots: int = 1) -> FirstComeComparison:
-    """Return the comparison of the waits of the last minute with those first come, first served.
+    """Compare the waits of the last minute with the waits that users would have had with first come, first served.
 
-    ``slots`` is the number of tasks that run at once, from 1 to 10,000; 1 by default. If more ran at once, that number is used.
+    ``slots`` is the number of tasks that run at once, from 1 to 10,000; 1 by default. If more tasks really ran at once,
+    their number is used.
     """
     check_integer(slots, "slots", 1, MAX_REPLAYED_SLOTS)
     (comparison,) = read_in_lockstep([(queue, lambda shards: _compare(shards, slots))])
@@ -241,13 +248,13 @@ def _compare(shards: Shards, slots: int) -> Operation[FirstComeComparison]:
 
 
 def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[ServedTask], float]]:
-    """Read the tasks of one shard that finished in the last minute or are running, and the server's time."""
+    """Read the tasks of one shard that finished in the last minute or are running, and the time of the server."""
     keys = commands.keys
     time, running = yield Read([("TIME",), ("ZRANGE", keys.state("started"), 0, most - 1)])
     now = int(time[0]) + int(time[1]) / 1_000_000
     first = to_us(
         now - REPLAYED_SECONDS + commands.config.result_ttl
-    )  # finished tasks are in the order of their removal
+    )  # finished tasks are sorted by the time at which they will be removed
     total, count = yield Read(
         [("ZCARD", keys.state("finished")), ("ZCOUNT", keys.state("finished"), first, "+inf")],
     )
@@ -261,7 +268,7 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
     for index, (user, ready, created, started, ended, priority) in enumerate(records):
         has_finished = index < len(finished)
         if user is None or started is None or (has_finished and ended is None):
-            continue  # the task is gone, or began again after its id was read
+            continue  # the task is gone, or started again after its id was read
         arrived, begun, end = (number(moment) / 1_000_000 for moment in (ready or created, started, ended))
         last, stands_for = (max(begun, end), int(count) / len(finished)) if has_finished else (max(begun, now), 1.0)
         tasks.append(ServedTask(user.decode(), arrived, begun, last, stands_for, read_lane(priority or b"3")))
@@ -269,7 +276,9 @@ def _read_served_tasks(commands: Commands, most: int) -> Operation[tuple[list[Se
 
 
 def _blocks(total: int, count: int, most: int) -> list[tuple[int, int]]:
-    """Choose ranks (first, last) among the last ``count`` of ``total`` tasks: all, or one random block in each equal part."""
+    """Choose ranks (first, last) among the last ``count`` of ``total`` tasks: all tasks, or one random block in each of
+    equal parts.
+    """
     if count <= most:
         return [(total - count, total - 1)] if count else []
     parts = max(1, most // TASKS_PER_BLOCK)

@@ -1,4 +1,4 @@
-"""Figures with their units, for people."""
+"""Formats figures with their units, for people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def duration(seconds: float) -> str:
-    """``0.00123`` -> ``1.23 ms``, ``73`` -> ``1 min 13 s``: three digits below a minute, from there on the two largest units."""
+    """Format a time in seconds: ``0.00123`` -> ``1.23 ms``, ``73`` -> ``1 min 13 s``. Below a minute the text has three
+    digits, otherwise the two largest units.
+    """
     if not 59.95 <= abs(seconds) < math.inf:
         return _scale(seconds, _TIMES) or "0 s"
     sign, whole = "-" if seconds < 0 else "", round(abs(seconds))
@@ -28,9 +30,10 @@ def duration(seconds: float) -> str:
 
 
 def rounded_time(seconds: float) -> float:
-    """Seconds that are known approximately, such as a histogram's percentile: ``37.9`` -> ``40``, ``73`` -> ``60``.
+    """Round a time in seconds that is known only approximately, such as a histogram's percentile: ``37.9`` -> ``40``,
+    ``73`` -> ``60``.
 
-    One or two digits remain; the error of that is less than that of the percentile.
+    One or two digits remain. The rounding error is smaller than the error of the percentile.
     """
     if not 0 < seconds < math.inf:
         return seconds
@@ -42,35 +45,41 @@ def rounded_time(seconds: float) -> float:
 
 
 def age(seconds: float) -> str:
-    """Write an age in its largest unit: ``4000`` -> ``1 h``."""
+    """Format an age in its largest unit: ``4000`` -> ``1 h``."""
     unit, name = next(((unit, name) for unit, name in _TIMES[:4] if seconds >= unit), (1.0, "s"))
     return f"{seconds // unit:,.0f} {name}"
 
 
 def approximate(seconds: float) -> str:
-    """``252`` -> ``4 min``: an estimate, in whole units or, of fewer than five, in halves."""
+    """Format an estimated time: ``252`` -> ``4 min``. The text has whole units, or half units if there are fewer than
+    five.
+    """
     unit = next((unit for unit, _name in _TIMES if seconds >= unit), _TIMES[-1][0])
     step = unit if seconds >= 5 * unit else unit / 2
     return duration(round(seconds / step) * step)
 
 
 def pluralize(count: int, one: str, many: str = "") -> str:
-    """``1 task``, ``1,234 tasks``: in English, for commands and logs. ``many`` is by default ``one`` with an s."""
+    """Format a number of things in English, for commands and logs: ``1 task``, ``1,234 tasks``. ``many`` is the plural;
+    by default ``one`` with an s.
+    """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def size(number: float) -> str:
-    """Bytes: ``2048`` -> ``2 KiB``."""
+    """Format a number of bytes: ``2048`` -> ``2 KiB``."""
     return _scale(number, _SIZES) or f"{number:.0f} B"
 
 
 def number(value: float) -> str:
-    """``1234567`` -> ``1,234,567``."""
+    """Format a number with separators: ``1234567`` -> ``1,234,567``."""
     return f"{value:,.0f}"
 
 
 def rate(per_second: float) -> str:
-    """``0.5`` -> ``30 /min``, ``1200`` -> ``1,200 /s``; the shortest unit in which it is at least one."""
+    """Format a rate per second: ``0.5`` -> ``30 /min``, ``1200`` -> ``1,200 /s``. The unit is the shortest one in which
+    the rate is at least one.
+    """
     for length, unit in _RATES:
         if per_second * length >= 1:
             return f"{_digits(per_second * length)} /{unit}"
@@ -78,7 +87,7 @@ def rate(per_second: float) -> str:
 
 
 def per_minute(value: float) -> str:
-    """``0.25`` -> ``0.25 /min``: always the same unit, for a scale."""
+    """Format a rate per minute: ``0.25`` -> ``0.25 /min``. The unit is always the same, so the texts fit a scale."""
     return f"{_digits(value)} /min"
 
 
@@ -87,12 +96,12 @@ def share(fraction: float) -> str:
 
 
 def _scale(value: float, units: Iterable[tuple[float, str]]) -> str:
-    """Write the value in the largest unit that it reaches; empty if it reaches none."""
+    """Format the value in the largest unit that it reaches; return an empty text if it reaches no unit."""
     return next((f"{_digits(value / unit)} {name}" for unit, name in units if abs(value) >= unit), "")
 
 
 def _digits(value: float) -> str:
-    """Write a number with three significant digits; one from 100 on as a whole number, such as ``12,345``."""
+    """Format a number with three significant digits, and a number from 100 on as a whole number, such as ``12,345``."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     if 0 < value < 0.001:
@@ -101,19 +110,20 @@ def _digits(value: float) -> str:
 
 
 def plain(text: str) -> str:
-    """Somebody's text on a terminal: one line, and nothing in it that a terminal obeys."""
+    """Make text from users safe for a terminal: one line, without control characters that a terminal would execute."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 class Heading(str):
-    """The head of a table: commands print it bold."""
+    """The first row of a table, which commands print in bold."""
 
     __slots__ = ()
 
 
 def table(rows: list[tuple[str, ...]], align: str = ">") -> list[str]:
-    """Lines with the columns under each other: the first to the left, the others to the right (or as ``align`` is, a sign of
-    format strings); the first row is the head."""
+    """Return lines with aligned columns. The first row is the heading. The first column is aligned to the left, the
+    other columns to the right, or according to ``align``, a sign of format strings.
+    """
     rows = [tuple(map(plain, cells)) for cells in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

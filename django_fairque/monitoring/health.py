@@ -1,4 +1,4 @@
-"""A queue's health by the limits of the configuration, for the command and the probes."""
+"""Judges a queue's health with the limits of the configuration, for the command and the probes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def judge_health(queue: FairQueue) -> Health:
 
 
 def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
-    """Yield the health (`judge_health`) of several queues on one server, in the round trips of one queue.
+    """Yield the health (`judge_health`) of several queues on one server. All queues are read in as many round trips as
+    one queue.
 
-    If one of them can't be read, the health of the queues before it is yielded first.
+    If a queue can't be read, the health of the queues before it is yielded first.
     """
     try:
         found = _judge(queues)
@@ -70,10 +71,10 @@ def _judge(queues: Sequence[FairQueue]) -> list[Health]:
 
 
 def examine_health(queue: FairQueue) -> Health:
-    """Do as `judge_health`, with more about the server. The health is down if the server refuses an operation that the
-    queue needs.
+    """Judge the health like `judge_health`, and examine the server in addition. The health is down if the server
+    refuses an operation that the queue needs.
 
-    To test the server, write a key that expires after ten seconds.
+    The test writes a key to the server, which expires after ten seconds.
 
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
@@ -94,10 +95,11 @@ def examine_health(queue: FairQueue) -> Health:
 
 
 def durable_log(redis: RedisConfig) -> str | None:
-    """The durability of a server that keeps a log on several machines; None if it is not known to keep one.
+    """Return the durability of a server that keeps a log on several machines; None if the server is not known to keep
+    such a log.
 
-    ``INFO`` is not known to show it. The host's name shows that it is Amazon MemoryDB, whose log can't be switched off.
-    ElastiCache's can, so ``DURABILITY`` declares it there.
+    The command ``INFO`` does not show such a log. Amazon MemoryDB is recognized by the host's name, because its log
+    can't be switched off. The log of Amazon ElastiCache can be switched off, so the setting ``DURABILITY`` declares it.
     """
     return redis.durability or ("managed-log" if any(map(_is_memorydb, redis.hosts)) else None)
 
@@ -107,7 +109,7 @@ def _is_memorydb(host: str) -> bool:
 
 
 def is_elasticache(host: str) -> bool:
-    """Whether the host's name is one of Amazon ElastiCache."""
+    """Return whether the host's name belongs to Amazon ElastiCache."""
     return ".cache." in host and host.endswith(AWS_DOMAINS)
 
 
@@ -115,13 +117,15 @@ AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 STATUS_FILE_MAX_AGE_SECONDS = 10.0
-"""Seconds; a worker writes its file once a second, so that an older one is that of a worker which hangs or is gone."""
+"""Maximum age in seconds of a worker's status file. A worker writes its file once a second, so the worker of an older
+file hangs or is gone."""
 
 
 def worker_health(path: Path) -> Health:
-    """Good when the worker is healthy, degraded when it runs and is not, down when it does not write its file.
+    """Return the health of one worker from its status file: good if the worker is healthy, degraded if it runs but is
+    not healthy, and down if it no longer writes the file.
 
-    No request is sent to the server: this is the state of one worker.
+    No request is sent to the server.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,6 @@
-"""`StatsMonitor`: rules about a queue's figures, and alerts when a rule begins or ceases to be broken."""
+"""`StatsMonitor` checks rules about a queue's figures, and sends an alert when a figure exceeds its limit or is below
+it again.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.monitoring")
 
 FAILURE_SHARE_MINUTES = 5
-"""Minutes that count as "lately" for shares and counts."""
+"""Minutes over which shares and recent counts are calculated."""
 
 
 CONFIGURED_RULE_SECONDS = 60.0
-"""Seconds for which a figure must be over a limit of the configuration before there is an alert."""
+"""Seconds for which a figure must exceed a limit of the configuration before an alert is sent."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that a rule watches: its value, its format, and its name in a sentence."""
+    """A figure that a rule watches: how to read its value, its format, and its name in a sentence."""
 
     value: Callable[[QueueStats], float]
     written: Callable[[float], str]
@@ -67,9 +69,9 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True)
 class AlertRule:
-    """``metric`` (one of `METRICS`) must not be over ``over`` for longer than ``for_seconds``.
+    """A rule: ``metric`` (one of `METRICS`) must not exceed ``over`` for longer than ``for_seconds``.
 
-    ``name`` distinguishes rules about one metric; by default it is the metric's name.
+    ``name`` distinguishes several rules about one metric; the default is the metric's name.
     """
 
     metric: str
@@ -90,7 +92,9 @@ class AlertRule:
 
 @dataclass(frozen=True)
 class MonitorAlert:
-    """A rule begins (``raised``) or ceases (``cleared``) to be broken. ``since`` is the time at which its value went over."""
+    """An alert: a rule is now broken (``raised``), or is no longer broken (``cleared``). ``since`` is the time at which
+    the figure exceeded the limit.
+    """
 
     state: str
     rule: AlertRule
@@ -103,7 +107,7 @@ class MonitorAlert:
 
     @property
     def figure(self) -> str:
-        """The figure and its limit in words."""
+        """The figure and its limit as text."""
         metric = METRICS[self.rule.metric]
         value, limit = metric.written(self.value), metric.written(self.rule.over)
         return (
@@ -114,15 +118,15 @@ class MonitorAlert:
 
 
 class StatsMonitor:
-    """Checks a queue's figures when `check` is called, and reports each change once.
+    """Checks a queue's figures each time `check` is called, and reports each change of a rule's state once.
 
-    While shards are missing from the figures, no figure that was over its limit counts as back below it.
+    While figures of some shards are missing, a figure that exceeded its limit does not count as below the limit again.
 
     Args:
         rules: the rules to check; by default the rules of the configuration (``MONITOR``).
-        on_alert: called with each `MonitorAlert`; by default they open and close incidents (``queue.incidents``), which are
-            logged, mailed and sent to the webhook of the configuration, once for all monitors of the queue. A failed call is
-            logged, and the next alert is passed to the function.
+        on_alert: called with each `MonitorAlert`. By default, alerts open and close incidents (``queue.incidents``),
+            which are logged, mailed and sent to the configured webhook, once for all monitors of the queue. An error in
+            the function is logged, and does not prevent later calls.
     """
 
     def __init__(
@@ -139,7 +143,8 @@ class StatsMonitor:
         self._raised: set[AlertRule] = set()
 
     def check(self, stats: QueueStats | None = None, *, now: float | None = None) -> list[MonitorAlert]:
-        """Check the rules; return the changes since the last check. ``now`` defaults to this machine's clock.
+        """Check the rules, and return the changes since the last check. ``now`` is by default the time of this
+        machine's clock.
 
         Raises:
             RedisConnectionError: the server can't be reached; the state of each rule stays unchanged.
@@ -158,7 +163,9 @@ class StatsMonitor:
         return changes
 
     def _report(self, changes: Sequence[MonitorAlert]) -> None:
-        """Open and close incidents. An earlier process may have opened one of a rule that is not broken any more."""
+        """Open and close incidents. An incident may also be left from an earlier process, although its rule is no
+        longer broken.
+        """
         incidents, messages = self._queue.incidents, []
         for change in changes:
             if change.state == "raised":
@@ -179,7 +186,7 @@ class StatsMonitor:
         value = METRICS[rule.metric].value(stats)
         if value <= rule.over:
             if stats.missing_shards and rule in self._since:
-                return None  # the incident may have ended on a shard that can't be reached
+                return None  # the incident may have ended on a shard that can't be reached now
             since = self._since.pop(rule, now)
             if rule in self._raised:
                 self._raised.discard(rule)
@@ -193,7 +200,7 @@ class StatsMonitor:
 
 
 def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[str]:
-    """Return a sentence for each figure that is over its configured limit now, regardless of ``for_seconds``."""
+    """Return a sentence for each figure that currently exceeds its configured limit, regardless of ``for_seconds``."""
     rules = [AlertRule(rule.metric, rule.over) for rule in _load_configured_rules()]
     if not rules:
         return []
@@ -201,7 +208,9 @@ def exceeded_limits(queue: FairQueue, stats: QueueStats | None = None) -> list[s
 
 
 def close_recovered(queue: FairQueue) -> None:
-    """Close the incidents that are over, also those of configured limits that no figure exceeds, and send the messages."""
+    """Close the incidents that are over, and send the messages about them. Incidents of configured limits are closed if
+    no figure exceeds the limit any more.
+    """
     changes, rules = queue.incidents.update(), _load_configured_rules()
     stats = queue.get_stats() if rules else None
     for rule in rules:

@@ -1,9 +1,10 @@
-"""Bounded reads of every declared queue, which answer probes and scrapes.
+"""Reads every declared queue within a limited time, to answer health probes and scrapes of metrics.
 
-A probe opens separate connections with short time-outs, so that it finds the state that a new connection would find, and never
-waits for a busy connection. A separate thread runs the probe, because time-outs do not limit name servers and sentinels.
-Requests during a run share its answer, so a server that hangs costs one thread, not one for each request. Errors have our own
-texts, because the client's texts contain host names.
+A probe opens separate connections with short time-outs, so that it finds the state that a new connection would find,
+and never waits for a busy connection. A separate thread runs the probe, because time-outs do not limit requests to name
+servers and sentinels. Requests during a run share its answer, so a server that hangs occupies only one thread, and not
+one thread for each request. The texts of errors are written by this package, because the texts of redis-py contain host
+names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in one only since Python 3.11
+from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in error only since Python 3.11
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -35,9 +36,9 @@ logger = get_logger("django_fairque.monitoring")
 T = TypeVar("T")
 
 ANSWER_TIMEOUT_SECONDS = 1.0
-"""Seconds for one answer of the server, and for a connection to it."""
+"""Maximum seconds for one answer of the server, and for opening a connection to it."""
 PROBE_TIMEOUT_SECONDS = 1.5
-"""Seconds that a probe takes at most to read all queues."""
+"""Maximum seconds in which a probe reads all queues."""
 
 TIMED_OUT = "the server did not answer in time"
 UNREACHABLE = "the server can't be reached"
@@ -62,11 +63,11 @@ class _CurrentRead(Generic[T]):
     config: FairQueueConfig
     future: Future[ProbeResult[T]] = field(default_factory=Future)
     has_answer: bool = False
-    """Whether the server has answered."""
+    """Whether the server has answered since the read began."""
 
 
 class _ProbeState(Generic[T]):
-    """The state of a probe in one process; its thread belongs to this process."""
+    """The state of a probe in one process. Its thread exists only in this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -76,13 +77,13 @@ class _ProbeState(Generic[T]):
 
 
 class Probe(Generic[T]):
-    """Reads figures of every declared queue. A process has one probe for each kind of figures; thread-safe.
+    """Reads figures of every declared queue. A process has one probe for each kind of figures. Thread-safe.
 
     Args:
         read: reads the figures of one queue. The function must only read, and must neither repeat commands nor wait.
-        keep_seconds: seconds for which a result is returned again; by default each call of `read` reads the queues.
-        read_together: reads all queues in fewer round trips, and yields the figures of one after the other. By default ``read``
-            is called for each queue.
+        keep_seconds: seconds for which a result is reused; by default each call of `read` reads the queues again.
+        read_together: reads all queues in fewer round trips, and yields the figures of one queue after the other. By
+            default ``read`` is called for each queue.
         shared_client: returns the client to use, which stays open. By default a probe opens new connections each time.
     """
 
@@ -103,8 +104,9 @@ class Probe(Generic[T]):
         self._states.take()
 
     def read(self, within: float = PROBE_TIMEOUT_SECONDS) -> ProbeResult[T]:
-        """Read the queues, or wait for the read that is running. Never raises, and never takes much longer than ``within``
-        seconds."""
+        """Read the queues, or wait for a read that is in progress. Never raises, and takes at most a little longer than
+        ``within`` seconds.
+        """
         try:
             config = get_config()
         except ConfigurationError as error:
@@ -127,7 +129,8 @@ class Probe(Generic[T]):
             if state.under_way is None or state.under_way.config is not config:
                 current = _CurrentRead[T](config)
                 threading.Thread(target=self._run, args=(state, current), name="fairque-probe", daemon=True).start()
-                state.under_way = current  # only after the start: without a thread the future would never end
+                # set only after the thread has started: without a thread the future would never end
+                state.under_way = current
             return state.under_way
 
     def _run(self, state: _ProbeState[T], current: _CurrentRead[T]) -> None:
@@ -140,7 +143,7 @@ class Probe(Generic[T]):
             try:
                 queues = [queue_without_retries(config, client, name) for name in config.queues]
                 if shared is None:
-                    queues[0].is_paused()  # a short read
+                    queues[0].is_paused()  # a short read, which shows whether the server answers
                     current.has_answer = True
                 for queue, reading in zip(queues, self._read(queues), strict=True):
                     result.readings[queue.name] = reading
@@ -152,17 +155,18 @@ class Probe(Generic[T]):
         except Exception as failure:
             logger.exception("checking the queues failed unexpectedly")
             error = failure
-        # All queues are on one server: an error that ends the read of one queue would end the next one's, too.
+        # All queues are on one server, so an error that ends the read of one queue would also end the read of the next
+        # one.
         result.troubles.update((name, _words(error)) for name in config.queues if name not in result.readings)
         self._log_changes(result.troubles, error)
         state.kept = config, time.monotonic(), result
         with state.lock:
             if state.under_way is current:
-                state.under_way = None  # later requests need new figures
+                state.under_way = None  # later requests must read new figures
         current.future.set_result(result)
 
     def _log_changes(self, troubles: dict[str, str], why: object) -> None:
-        """Log each change once: probes come every few seconds."""
+        """Log each change of the result once, because probes come every few seconds."""
         state = self._states.get()
         if troubles != state.logged:
             for name, words in troubles.items():
@@ -175,14 +179,16 @@ class Probe(Generic[T]):
 
 
 def client_with_timeout(config: FairQueueConfig, seconds: float) -> Any:
-    """A client that waits at most this long for an answer, and for a connection."""
+    """Return a client that waits at most this long for an answer and for a connection."""
     names = ("socket_timeout", "socket_connect_timeout")
     update = {name: min(getattr(config.redis, name), seconds) for name in names}
     return config.redis.model_copy(update=update).create_redis_client()
 
 
 def queue_without_retries(config: FairQueueConfig, client: Any, name: str) -> FairQueue:
-    """A declared queue that repeats nothing. `ConfigurationError` if it is not declared."""
+    """Return a declared queue that does not repeat failed calls. Raises `ConfigurationError` if the queue is not
+    declared.
+    """
     return FairQueue(client, name, config.queue_config(name).model_copy(update={"request_timeout": 0.0}))
 
 

@@ -1,11 +1,11 @@
-"""The figures of all declared queues for Prometheus; needs the package prometheus-client.
+"""Exports the figures of all declared queues to Prometheus; needs the package prometheus-client.
 
-Each scrape reads them from the server. Nothing is kept in the process, so that it does not matter which of many answers.
+Each scrape reads the figures from the server. No figures are kept in the process, so any process can answer a scrape.
 
-Nothing here is labeled by user or worker: every value of a label is a series that is kept for as long as the metrics are, and
-those grow with the use of the queue. Names of tasks are a label of a few metrics, with at most 100 values (of each shard). The
-values of all other labels are known beforehand, and each is exported even while it is 0, so that the first event is an increase
-like any other.
+No metric has a user or a worker as a label, because every value of a label creates a series that Prometheus keeps, and
+the number of users and workers has no limit. A few metrics have the task's name as a label, with at most 100 values (of
+each shard). The values of all other labels are known beforehand, and all of them are exported even with the count 0, so
+that the first event is visible as an increase.
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ if TYPE_CHECKING:
 
 PREFIX = "fairque_"
 USERS_EXAMINED_PER_SCRAPE = 200
-"""Maximum number of users whose tasks are compared: about a thousand commands, and 3 ms of the server's time."""
+"""Maximum number of users whose tasks are compared in one scrape: about a thousand commands, which take 3 ms of the
+server's time."""
 OTHER_NAMES = "other"
-"""The label of all other names together."""
+"""The label that stands for all other task names together."""
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a queue that one scrape reads, in a bounded number of commands."""
+    """The figures of one queue that a scrape reads with a limited number of commands."""
 
     health: Health
     stats: QueueStats
     fairness: Fairness
     shards: int = 1
     names: list[NameFigures] = field(default_factory=list)
-    """Figures by task name in the last hour."""
+    """Figures of the last hour, by task name."""
     attempts: dict[str, AttemptTotals] = field(default_factory=dict)
-    """Attempts since the first task by task name."""
+    """Total numbers of attempts since the queue's first task, by task name."""
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
@@ -71,9 +72,10 @@ probe = Probe(Figures.read)
 
 @dataclass(frozen=True)
 class Family:
-    """One metric of every queue. ``name`` is without prefix and, of a counter, without ``_total``.
+    """One metric that every queue has. ``name`` has no prefix, and no ``_total`` at the end for a counter.
 
-    ``values`` are the numbers by the value of ``label``; one for "" if there is no label but the queue.
+    ``values`` returns the numbers by the value of ``label``. If the queue is the only label, there is a single number
+    under "".
     """
 
     kind: type[GaugeMetricFamily | CounterMetricFamily]
@@ -105,7 +107,7 @@ def _by_task_name(
     text: str,
     together: Callable[[float, float], float] = operator.add,
 ) -> Family:
-    """Define a gauge by task name. ``together`` returns the value of two names that share one series."""
+    """Define a gauge by task name. If several task names share one series, ``together`` combines their values."""
 
     def values(figures: Figures) -> Mapping[str, float]:
         labels = _label_by_name(figures)
@@ -130,7 +132,9 @@ def _attempts_by_task_name(name: str, value: Callable[[AttemptTotals], float], t
 
 
 def _label_by_name(figures: Figures) -> Mapping[str, str]:
-    """Return the label of each name with counters. Labels stay the same while the server has the counters."""
+    """Return the label of each task name that has counters. A label stays the same while the server has the
+    counters.
+    """
     return {"": OTHER_NAMES, **{name: short_name(name) for name in figures.attempts if name}}
 
 
@@ -143,7 +147,7 @@ def _total(name: str, key: str, text: str) -> Family:
 
 
 def _totals(name: str, label: str, keys: Mapping[str, str], text: str) -> Family:
-    """Define a counter by label. ``keys`` maps each value of the label to its key in the totals."""
+    """Define a counter by label. ``keys`` maps each value of the label to its key in the queue's totals."""
 
     def values(figures: Figures) -> Mapping[str, float]:
         return {value: figures.stats.totals.get(key, 0) for value, key in keys.items()}
@@ -289,25 +293,27 @@ HISTOGRAMS: tuple[tuple[str, str, str, Callable[[QueueStats], Mapping[str, Distr
     ),
     ("task_run_seconds", "", "How long each attempt ran.", lambda stats: {"": stats.runs}),
 )
-"""Histograms of every queue since its first task: name, label, help, and the distributions by the value of the label; one for
-"" if there is no label but the queue."""
+"""Histograms since each queue's first task: name, label, help text, and a function that returns the distributions by
+the value of the label. If the queue is the only label, there is a single distribution under ""."""
 
 BUCKETS_PER_OCTAVE = 4
-"""Buckets of the engine's histograms between two powers of two."""
+"""Number of buckets of the engine's histograms between two powers of two."""
 FIRST_BOUND, LAST_BOUND = 11, 34
-"""Powers of two, in microseconds: exported histograms have a bound at each, from 2 ms to 4.8 hours."""
+"""The first and the last exported bound of histograms, as powers of two in microseconds: from 2 ms to 4.8 hours. There
+is a bound at each power of two in between."""
 
 BUCKET_BOUNDS = {
     BUCKETS_PER_OCTAVE * power: repr(float(f"{2**power / 1_000_000:.4g}"))
     for power in range(FIRST_BOUND, LAST_BOUND + 1)
 }
-"""The bounds in seconds by the engine's bucket that begins there, rounded so that each machine writes the same: series are
-identified by this text."""
+"""The text of each exported bound in seconds, by the engine's bucket that begins at the bound. The numbers are rounded
+so that each machine writes the same text, because the text identifies the series."""
 
 
 def cumulative(found: Distribution) -> list[tuple[str, float]]:
-    """Return the number of values up to each bound, then the number of all. The bounds are always the same: otherwise
-    histograms could not be added."""
+    """Return the number of values up to each bound, and last the number of all values. The bounds are always the same,
+    because otherwise histograms of several processes could not be added.
+    """
     counted = [
         (text, float(sum(n for bucket, n in found.buckets.items() if bucket < bound)))
         for bound, text in BUCKET_BOUNDS.items()
@@ -316,7 +322,9 @@ def cumulative(found: Distribution) -> list[tuple[str, float]]:
 
 
 class FairqueCollector(Collector):
-    """The figures of all queues. Register it in your registry to export them next to your own metrics."""
+    """Collects the figures of all queues. Register an instance in your registry to export them together with your own
+    metrics.
+    """
 
     def collect(self) -> Iterator[Metric]:
         began = monotonic()
@@ -326,7 +334,9 @@ class FairqueCollector(Collector):
         yield _gauge("scrape_duration_seconds", "How long reading all this took.", monotonic() - began)
 
     def describe(self) -> Iterator[Metric]:
-        """The names, without asking the server: registering must not wait for it."""
+        """Return the names of the metrics without a request to the server, because registering must not wait for the
+        server.
+        """
         yield from _of_queues(ProbeResult())
         yield from _of_server(ProbeResult())
         yield _gauge("scrape_duration_seconds", "", 0)
@@ -342,7 +352,7 @@ WORKER_FAMILIES = {
 
 
 class WorkerCollector(Collector):
-    """The figures of a worker about itself: numbers by name, as in `WORKER_FAMILIES`."""
+    """Collects the figures of a worker about itself, by name (`WORKER_FAMILIES`)."""
 
     def __init__(self, figures: Callable[[], Mapping[str, float]]) -> None:
         self._figures = figures
@@ -357,7 +367,7 @@ def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = N
     """Return the figures as text, and the content type: OpenMetrics if the client accepts it, otherwise the older text
     format.
 
-    ``worker``: see `WorkerCollector`.
+    ``worker`` contains a worker's own figures; see `WorkerCollector`.
     """
     registry = CollectorRegistry()
     registry.register(FairqueCollector())

@@ -1,4 +1,4 @@
-"""Payloads, results and errors for people: without secrets, and short enough for a page."""
+"""Prepares payloads, results and errors for people: without secrets, and short enough for a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from django_fairque.monitoring.formatting import number
 HIDDEN = "••••••"
 TEXT_MAX_CHARACTERS = 20_000
 REDACTION_MAX_DEPTH = 50
-"""Levels that are searched for secrets; deeper values are hidden, because their keys are not searched."""
+"""Maximum depth of nested values that are searched for secrets. Deeper values are hidden, because their keys are not
+searched."""
 
 _LOGIN = re.compile(r"(?<=://)[^\s/\"'<>]*(?=@)")
 """The part of a URL with a user name, a password or a token."""
@@ -35,15 +36,16 @@ def redact_value(value: Any, patterns: Iterable[str] | None = None) -> Any:
     """Return a JSON value in which `HIDDEN` replaces the value of each key that contains one of the words.
 
     Args:
-        patterns: the words, in any case; None (the default) for the words of ``FAIRQUE["REDACT"]``.
+        patterns: the words; upper and lower case are equal. None (the default) for the words of ``FAIRQUE["REDACT"]``.
     """
     words = _load_configured_words() if patterns is None else patterns
     return _redact_nested(value, tuple(word.casefold() for word in words), REDACTION_MAX_DEPTH)
 
 
 def _load_configured_words() -> Iterable[str]:
-    """Return the words of ``FAIRQUE["REDACT"]``. While the configuration has mistakes, return the default words, because
-    pages must report the mistakes."""
+    """Return the words of ``FAIRQUE["REDACT"]``. If the configuration has mistakes, return the default words, because
+    pages must be able to report the mistakes.
+    """
     try:
         return get_config().redact
     except ConfigurationError:
@@ -67,10 +69,10 @@ def _redact_nested(value: Any, words: tuple[str, ...], levels: int) -> Any:
 
 def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
     """Return a sentence, an error or a traceback in which `HIDDEN` replaces secrets: the value after one of the words
-    (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, a bearer's token.
+    (``password=…``, ``"api_key": "…"``, ``Authorization: Bearer …``), the login in a URL, and a bearer token.
 
     Args:
-        patterns: as for `redact_value`; with none, nothing is hidden.
+        patterns: the words, as for `redact_value`. With an empty list, no secrets are hidden.
     """
     words = tuple(_load_configured_words() if patterns is None else patterns)
     if not words:
@@ -80,21 +82,26 @@ def redacted_text(text: str, patterns: Iterable[str] | None = None) -> str:
 
 
 def redacted_line(error: str) -> str:
-    """Return the first line of an error, at most 200 characters. Secrets are hidden before the text is cut, because a part of a
-    secret is not recognized."""
+    """Return the first line of an error, with at most 200 characters. Secrets are hidden before the text is cut,
+    because a cut secret is not recognized.
+    """
     return redacted_text(error).strip().partition("\n")[0][:200]
 
 
 @lru_cache(maxsize=8)
 def _build_pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Match a name and its value. With a colon, the word must end the name: ``KeyError: 'size'`` is no secret."""
+    """Build the pattern that matches a name and its value. If a colon follows the name, the name must end with the
+    word: ``KeyError: 'size'`` is no secret.
+    """
     any_word = "|".join(map(re.escape, words))
     name = r"""(?:[\w.-]{0,40}\\?["'][ \t]{0,3}[:=]|[\w.-]{0,40}[ \t]{0,3}=(?!=)|s?[ \t]{0,3}:(?!:))>?[ \t]{0,3}"""
     return re.compile(f"((?:{any_word}){name}){_VALUE}", re.IGNORECASE)
 
 
 def as_line(task: Task) -> str:
-    """A task's payload on one line: as it was sent, unless something in it is hidden or it is no JSON."""
+    """Return a task's payload as one line. The line is the payload as it was sent, unless a value in it is hidden or it
+    is no JSON.
+    """
     shown = redact_value(task.payload)
     if isinstance(shown, Undecodable):
         return as_text(shown)
@@ -104,9 +111,11 @@ def as_line(task: Task) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A redacted value as indented JSON, of which at most `TEXT_MAX_CHARACTERS` are shown, with a note that there is more.
+    """Return a redacted value as indented JSON. At most `TEXT_MAX_CHARACTERS` are shown, followed by a note that there
+    are more.
 
-    If a payload is not JSON, the text is its length and the error, because there are no keys to redact by.
+    If a payload is not JSON, only its length and the error are returned, because there are no keys by which secrets
+    could be recognized.
     """
     if isinstance(value, Undecodable):
         return _("%(bytes)s bytes that are not shown: %(error)s") % {

@@ -1,4 +1,4 @@
-"""Figures of a queue and of a user as lines for people, and the users with most ready tasks."""
+"""Writes the figures of a queue and of a user as lines for people, and finds the users with most ready tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 def differing_declarations(queue: FairQueue) -> list[str]:
-    """Return a sentence with the versions if running workers, such as those of two services, declare different schedules."""
+    """Return a sentence that names the versions if running workers declare different schedules, for example workers of
+    two services.
+    """
     running = queue.schedules.running_versions()
     if all(have_equal_declarations(running[0].version, other.version) for other in running):
         return []
@@ -47,7 +49,9 @@ def differing_declarations(queue: FairQueue) -> list[str]:
 
 
 def reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] = str) -> str:
-    """Return how many slots of these processes lower lanes never take, such as ``urgent 1, normal 2``; empty if none."""
+    """Return the number of slots of these processes that tasks of lower lanes never use, such as ``urgent 1, normal
+    2``; empty if there are none.
+    """
     slots: Counter[str] = Counter()
     for worker in workers:
         for lane, count in re.findall(r"(urgent|normal)=([0-9]{1,6})", worker.info.get("reserve", "")):
@@ -56,14 +60,15 @@ def reserved_slots(workers: Iterable[WorkerRecord], word: Callable[[str], str] =
 
 
 USERS_EXAMINED = 200
-"""Users whose limits the estimate knows: those with old tasks, with many tasks, and whose turn is next."""
+"""Number of users whose limits are considered in the estimate: users with old tasks, users with many tasks, and users
+whose turn is next."""
 RATE_MINUTES = 5
-"""Whole minutes over which rates are calculated."""
+"""Number of whole minutes over which rates are calculated."""
 
 
 @dataclass(frozen=True)
 class TopUsers:
-    """The users with most ready tasks, out of ``looked_at`` users."""
+    """The users with most ready tasks, among ``looked_at`` examined users."""
 
     sizes: dict[str, Sizes]
     looked_at: int
@@ -71,8 +76,9 @@ class TopUsers:
 
 
 def top_users(queue: FairQueue, stats: QueueStats, count: int, most: int = MAX_PAGE_SIZE) -> TopUsers:
-    """Return the ``count`` users with most ready tasks, out of at most ``most`` (1 to 1,000) users. The examined users are
-    the busiest ones of a sample, then others."""
+    """Return the ``count`` users with most ready tasks. At most ``most`` (1 to 1,000) users are examined: the busiest
+    users of a sample first, then other users.
+    """
     names = dict.fromkeys([*queue.busiest_users()[:count], *queue.busy_users(most)])
     sizes = queue.get_queue_sizes_batch(list(names)[:most])
     ranked = sorted(sizes.items(), key=lambda pair: (-pair[1].ready, -pair[1].total, pair[0]))
@@ -137,7 +143,7 @@ def queue_lines(stats: QueueStats) -> Iterator[str]:
 
 
 def limit_values(limit: LimitStats | TaskLimit) -> str:
-    """``4 at once, 100/s (burst 20)``: the values of a limit by key; ``-`` for none."""
+    """Format the values of a limit by key: ``4 at once, 100/s (burst 20)``; ``-`` if there is no limit."""
     parts = [f"{number(limit.at_once)} at once"] if limit.at_once is not None else []
     if limit.rate is not None:
         parts.append(limit.rate + (f" (burst {number(limit.burst)})" if limit.burst and limit.burst > 1 else ""))
@@ -145,7 +151,9 @@ def limit_values(limit: LimitStats | TaskLimit) -> str:
 
 
 def pause_suffix(pause: Pause | None) -> str:
-    """`` until 2030-12-31 18:00:00Z (its note)``; empty if the pause has neither."""
+    """Format the end and the note of a pause: `` until 2030-12-31 18:00:00Z (its note)``; empty if the pause has
+    neither.
+    """
     if pause is None:
         return ""
     until = (
@@ -155,8 +163,9 @@ def pause_suffix(pause: Pause | None) -> str:
 
 
 def refine_trend(stats: QueueStats, examined: Sequence[UserFairness]) -> tuple[Trend | None, int]:
-    """Return the trend without the tasks of paused users, which are counted too, and with the limits of single users: the
-    backlog is not done before the last task of a user that may run only a few at once."""
+    """Return the trend of the backlog, corrected in two ways. Tasks of paused users, which the figures include, are
+    left out. The backlog ends no earlier than the last task of a user who may run only a few tasks at once.
+    """
     trend, ready = stats.trend, sum(stats.depth.values())
     is_paused = {user.user_id: user.held_by in ("user_paused", "organization_paused") for user in examined}
     paused = sum(user.ready for user in examined if is_paused[user.user_id])
@@ -171,15 +180,17 @@ def refine_trend(stats: QueueStats, examined: Sequence[UserFairness]) -> tuple[T
 
 
 def with_limits_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
-    """Return the figures with the trend of `refine_trend`."""
+    """Return the figures with the corrected trend of `refine_trend`."""
     if stats.trend is None or stats.trend.seconds_left is None:
         return stats
     return replace(stats, trend=refine_trend(stats, queue.fairness(USERS_EXAMINED).examined)[0])
 
 
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:
-    """``done in about 4 min at 33 tasks/s`` or ``growing by 9 tasks/s``; empty if unknown. In English, unless ``gettext``
-    translates. The rate is that by which the backlog shrinks: the time follows from it, unless a user's limits decide it."""
+    """Format the trend: ``done in about 4 min at 33 tasks/s`` or ``growing by 9 tasks/s``; empty if it is unknown. The
+    text is English, unless ``gettext`` translates it. The rate is the speed at which the backlog shrinks. The time is
+    calculated from the rate, unless the limit of a single user makes it longer.
+    """
     if trend is None:
         return ""
     if trend.seconds_left is None:
@@ -195,13 +206,13 @@ def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noo
 
 
 def _tasks(per_second: float, gettext: Callable[[str], str]) -> str:
-    """``33`` -> ``33 tasks/s``."""
+    """Format a rate of tasks: ``33`` -> ``33 tasks/s``."""
     number, _slash, unit = rate(per_second).partition(" /")
     return gettext("%(number)s tasks/%(unit)s") % {"number": number, "unit": unit}
 
 
 def missing_words(shards: Sequence[int]) -> str:
-    """Name the shards that can't be reached, and the consequence for the figures."""
+    """Return a text that names the shards that can't be reached, and the consequence for the figures."""
     return f"{describe_shards(shards)} can't be reached: what lies there is missing here"
 
 
@@ -253,7 +264,9 @@ def user_lines(user: UserStats) -> Iterator[str]:
 
 
 def history_lines(history: UserHistory) -> Iterator[str]:
-    """The figures of a user in the hour by the clock, the last 24 of these hours, and the last 35 days."""
+    """Yield lines with the figures of a user in the current clock hour, in the last 24 clock hours, and in the last 35
+    days.
+    """
     periods = {"this hour": history.hours[-1:], "24 hours": history.hours[-24:], "35 days": history.days}
     totals = {label: add_up_periods(some) for label, some in periods.items()}
     rows = [

@@ -1,4 +1,6 @@
-"""Tries a server: the commands that it permits, and how safely it stores writes. Requests are sent once, without retries."""
+"""Tests a server: which commands it permits, and how safely it stores writes. Requests are sent once, without
+retries.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from django_fairque.engine.transport.server_checks import CHECKED_INFO_SECTIONS
 
 
 def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
-    """Return INFO of a client's server, under an empty name; for a cluster, INFO of each primary. Reads once, without
-    retries.
+    """Return the reply to INFO of a client's server, under an empty name; for a cluster, the reply of each primary.
+    Requests are sent once, without retries.
 
     Raises:
         RedisConnectionError: the server can't be reached.
@@ -30,15 +32,14 @@ def read_server_info(client: Any) -> dict[str, Mapping[str, Any]]:
 
 
 SYNC_PROBES = 3
-"""The number of writes in a row that must be on disk at once to show that every write is. On an idle server the first
-one always is.
-"""
+"""Number of writes in a row that must be on disk at once before the server counts as one that syncs every write. On an
+idle server the first write is always on disk at once."""
 SYNC_TIMEOUT_MS = 1500
-"""Milliseconds within which a server that syncs every second has synced."""
+"""Milliseconds to wait for a sync, if the server syncs every second."""
 CONFIRM_TIMEOUT_MS = 1000
-"""Milliseconds to wait for replicas."""
+"""Milliseconds to wait until replicas confirm a write."""
 PROBE_FUNCTION = "fairque_probe"
-"""The name of a function that no server has."""
+"""A name of a function that no server has."""
 
 UNKNOWN_DURABILITY = "unknown"
 _UNDECLARED_KEY_SCRIPT = "#!lua flags=no-writes\nreturn redis.call('EXISTS', KEYS[1] .. ':undeclared')"
@@ -46,9 +47,10 @@ _UNDECLARED_KEY_SCRIPT = "#!lua flags=no-writes\nreturn redis.call('EXISTS', KEY
 
 @dataclass
 class ServerReport:
-    """``durability`` is memory, aof-no, aof-everysec, aof-always, replicated(n), managed-log, managed-log-async or unknown.
-    ``functions``, ``scripts`` and ``undeclared_keys`` are yes, no or not permitted (to this user). ``refusals`` say what can't
-    work."""
+    """``durability`` is memory, aof-no, aof-everysec, aof-always, replicated(n), managed-log, managed-log-async or
+    unknown. ``functions``, ``scripts`` and ``undeclared_keys`` are yes, no or not permitted (to this user).
+    ``refusals`` are sentences about operations that can't work.
+    """
 
     durability: str
     functions: str
@@ -58,14 +60,15 @@ class ServerReport:
 
 
 def probe_server(client: Any, key: str, *, replicas: int = 0, log: str | None = None) -> ServerReport:
-    """Try the server that has ``key``, which should not exist; of a cluster, one of its nodes.
+    """Test the server that stores ``key``, which should not exist; in a cluster this is one of the nodes.
 
     Args:
-        replicas: how many must confirm each push.
-        log: the durability of a server that is known to keep a log on several machines; it is not tried then.
+        replicas: the number of replicas that must confirm each push.
+        log: the durability of a server that is known to keep a log on several machines; its durability is then not
+            tested.
 
     Raises:
-        RedisConnectionError: it can't be reached.
+        RedisConnectionError: the server can't be reached.
     """
     try:
         node = client.get_redis_connection(client.get_node_from_key(key)) if is_cluster(client) else client
@@ -113,7 +116,7 @@ def _probe_durability(node: Any, key: str) -> str:
 
 
 def _is_synced(node: Any, key: str, milliseconds: int) -> bool:
-    """Write, and return whether the write is on disk within this time."""
+    """Write a key, and return whether the write is on disk within this number of milliseconds."""
     return bool(_run_after_write(node, key, "WAITAOF", 1, 0, milliseconds)[0])
 
 
@@ -121,7 +124,7 @@ def _probe_replication(node: Any, key: str, wanted: int, found: ServerReport) ->
     try:
         confirmed = int(_run_after_write(node, key, "WAIT", wanted, CONFIRM_TIMEOUT_MS))
     except redis_errors.OutOfMemoryError:
-        return  # the server refuses writes, so none can be confirmed; health reports that
+        return  # the server refuses writes, so replicas can't confirm any; the health reports this
     if confirmed >= wanted:
         found.durability = f"replicated({confirmed})"
     else:
@@ -131,7 +134,7 @@ def _probe_replication(node: Any, key: str, wanted: int, found: ServerReport) ->
 
 
 def _run_after_write(node: Any, key: str, *command: Any) -> Any:
-    """Return the reply to a command that waits for the writes of the same connection."""
+    """Write a key, then return the reply to a command that waits for the writes of the same connection."""
     with node.pipeline(transaction=False) as pipe:
         pipe.execute_command("SET", key, "1", "PX", 10_000)
         pipe.execute_command(*command)

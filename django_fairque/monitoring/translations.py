@@ -1,4 +1,6 @@
-"""The engine's words and sentences in the reader's language: the engine itself has only English texts."""
+"""Translates words and sentences of the engine into the reader's language, because the engine itself has only English
+texts.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,7 @@ _SENTENCES = (
     gettext_noop("the event loop of process %(worker)s is blocked by %(task)s; its log has the stack"),
     gettext_noop("the event loop of %(count)s more process is blocked"),
     gettext_noop("the event loops of %(count)s more processes are blocked"),
-    # The limits of MONITOR.
+    # Sentences about the limits of MONITOR.
     gettext_noop("queue %(queue)s: ready tasks %(value)s, over %(limit)s"),
     gettext_noop("queue %(queue)s: longest wait %(value)s, over %(limit)s"),
     gettext_noop("queue %(queue)s: wait (p95 of the last hour) %(value)s, over %(limit)s"),
@@ -140,7 +142,7 @@ _SENTENCES = (
     gettext_noop("queue %(queue)s: tasks that wait for others %(value)s, over %(limit)s"),
     gettext_noop("queue %(queue)s: tasks started too late in the last 5 minutes %(value)s, over %(limit)s"),
     gettext_noop("queue %(queue)s: users and due tasks that wait while no worker lives %(value)s, over %(limit)s"),
-    # Why a queue can't be read.
+    # Reasons why a queue can't be read.
     gettext_noop("the server did not answer in time"),
     gettext_noop("the server can't be reached"),
     gettext_noop("the server refuses work"),
@@ -148,16 +150,16 @@ _SENTENCES = (
     gettext_noop("the configuration has mistakes; manage.py check lists them"),
     gettext_noop("the queue can't be read; the log says why"),
 )
-"""All sentences of a queue's health; tests check that the health uses no others."""
+"""All sentences about a queue's health. Tests check that the health contains no other sentences."""
 
 
 def word(value: str) -> str:
-    """Translate a state, a kind of failure, a schedule's source or a lane; other words stay unchanged."""
+    """Translate a state, a kind of failure, the source of a schedule or a lane. Other words are returned unchanged."""
     return str(_WORDS.get(value, value))
 
 
 def sentence(text: str) -> str:
-    """Translate a reason of a queue's health; an unknown one stays unchanged."""
+    """Translate a reason of a queue's health. An unknown reason is returned unchanged."""
     for known, pattern in _patterns():
         if found := pattern.fullmatch(text):
             return gettext(known) % found.groupdict()
@@ -166,6 +168,6 @@ def sentence(text: str) -> str:
 
 @cache
 def _patterns() -> list[tuple[str, re.Pattern[str]]]:
-    """Compile a pattern for each sentence, in which a placeholder matches any text."""
+    """Return a compiled pattern for each sentence. Placeholders in a sentence match any text."""
     found = {known: re.escape(known).replace("%%", "%") for known in _SENTENCES}
     return [(known, re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.+)", text))) for known, text in found.items()]

@@ -1,4 +1,4 @@
-"""Explanations why a task waits: all reasons, the most important first."""
+"""Explains why a task waits. All reasons are returned, the most important first."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.wait_reason import WaitReason
 
 BLOCKERS_NAMED = 20
-"""Maximum number of dependencies and workers that are named; further ones are counted."""
+"""Maximum number of dependencies and workers that a text names; further ones are only counted."""
 
 MOST_AHEAD = 10
-"""Seconds of worker time (with ``FAIR_BY="tasks"`` tasks) by which a user may be ahead of its share while its urgent tasks and
-its tasks with limits still start before those of other users (``AHEAD`` in lua/lib/ring.lua)."""
+"""Maximum lead of a user over its share, in seconds of worker time (with ``FAIR_BY="tasks"`` in tasks), with which its
+urgent tasks and its tasks with limits still start before the tasks of other users (``AHEAD`` in lua/lib/ring.lua)."""
 _NOT_ALL = re.compile(r" and \d+ more$")
-"""The end of a worker's shortened list of users, which means that it may serve others."""
+"""The end of a list of users that a worker has shortened in its report. Such a worker may serve more users than
+listed."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Reason:
     kind: str
     text: str
     tasks: tuple[str, ...] = ()
-    """Ids of the tasks that the text is about."""
+    """Ids of the tasks that the reason's text mentions."""
 
 
 def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
@@ -155,7 +156,7 @@ def _explain_queued(queue: FairQueue, task: Task, standing: WaitReason) -> Itera
 
 
 def _explain_limit(queue: FairQueue, standing: WaitReason, limit: LimitStats) -> Iterator[Reason]:
-    """Yield the reasons why the limit does not let the task start."""
+    """Yield the reasons why a limit prevents the start of the task."""
     words = {
         "limit": limit.key,
         "running": number(limit.running),
@@ -289,7 +290,7 @@ def _workers(alive: Sequence[WorkerRecord], task: Task) -> Iterator[Reason]:
 
 
 def _serves(info: dict[str, str], user_id: str) -> bool:
-    """Return whether a worker reports that it serves the user. A worker that does not report its users serves everyone."""
+    """Return whether a worker reports that it serves the user. If a worker reports no users, it serves all users."""
     texts = [info.get(field, "") for field in ("users", "steal")]
     return "users" not in info or any(
         users == "*" or f", {user_id}, " in f", {users}, " or _NOT_ALL.search(users) for users in texts
@@ -297,7 +298,7 @@ def _serves(info: dict[str, str], user_id: str) -> bool:
 
 
 def pause_details(pause: Pause | None) -> str:
-    """Return the end of a pause and its note; empty if it has neither."""
+    """Return the end of a pause and its note as text; empty if the pause has neither."""
     parts = []
     if pause is not None and pause.until is not None:
         parts.append(_("It ends at %(when)s.") % {"when": _when(pause.until)})
@@ -307,12 +308,12 @@ def pause_details(pause: Pause | None) -> str:
 
 
 def with_details(text: str, pause: Pause | None) -> str:
-    """A sentence about a pause, with its details."""
+    """Return a sentence about a pause, together with its end and its note."""
     return f"{text} {pause_details(pause)}".rstrip()
 
 
 def _when(moment: float) -> str:
-    """Write a time in Django's current time zone, as in the admin, with the zone's name."""
+    """Format a time in Django's current time zone, as in the admin, with the name of the zone."""
     return datetime.fromtimestamp(moment, timezone.get_current_timezone()).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 

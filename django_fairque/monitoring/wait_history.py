@@ -1,4 +1,4 @@
-"""The users with the longest waits in each half hour of the last day, for the heat map of the admin."""
+"""Reads the users with the longest waits in each half hour of the last day, for the heat map of the admin."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UserWaits:
-    """The waits of one user (``user_id``) in each half hour: the longest in seconds (``waits``), most ready tasks (``ready``).
+    """The waits of one user (``user_id``) in each half hour: the longest wait in seconds (``waits``), and the highest
+    number of ready tasks (``ready``).
 
-    0 where it was not among the users with the longest waits, None where no worker recorded anything.
+    A value is 0 if the user was not among the users with the longest waits, and None if no worker recorded waits.
     """
 
     user_id: str
@@ -27,28 +28,29 @@ class UserWaits:
 
     @property
     def longest(self) -> int:
-        """The longest wait, in seconds."""
+        """The user's longest wait, in seconds."""
         return max((wait for wait in self.waits if wait is not None), default=0)
 
 
 @dataclass(frozen=True)
 class WaitHistory:
-    """The longest waits of the last 24 hours. ``begins`` are the starts of its half hours, as Unix times.
+    """The longest waits of the last 24 hours. ``begins`` contains the starts of the half hours, as Unix times.
 
-    ``users`` waited longer than a second, the longest wait first: in each half hour, the 15 users of each shard with the
-    longest waits are recorded, of at most 60 that are examined once a minute. ``medians`` are, of each half hour, the largest
-    median of the waits of all examined users of a minute, in seconds; None where no worker recorded anything.
+    ``users`` are users who waited longer than a second, the longest wait first. At most 60 users of each shard are
+    examined once a minute, and the 15 users with the longest waits are recorded for each half hour. ``medians`` has a
+    value in seconds for each half hour: every minute has a median of the waits of all examined users, and the value is
+    the largest of these medians; None if no worker recorded waits.
     """
 
     begins: list[int]
     users: list[UserWaits] = field(default_factory=list)
     medians: tuple[int | None, ...] = ()
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, whose users are not in it."""
+    """Shards that can't be reached now, so their users are missing."""
 
 
 def wait_history(queue: FairQueue) -> WaitHistory:
-    """Return the longest waits of the last 24 hours on all shards that can be reached."""
+    """Return the longest waits of the last 24 hours from all shards that can be reached."""
     (history,) = read_in_lockstep([(queue, _read)])
     return history  # type: ignore[no-any-return]
 

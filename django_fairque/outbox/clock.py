@@ -1,4 +1,4 @@
-"""The clock of a database, which counts the time that tasks spend in its outbox."""
+"""The clock of a database. With this clock the time is measured that tasks spend in the outbox."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ NOW_SQL = {
     "sqlite": "SELECT (JULIANDAY('now') - 2440587.5) * 86400.0",
     "oracle": "SELECT (CAST(SYS_EXTRACT_UTC(SYSTIMESTAMP) AS DATE) - DATE '1970-01-01') * 86400 FROM DUAL",
 }
-"""Statements for the time of a database as Unix time, by Django's name of the kind of database."""
+"""SQL statements that return the current time as Unix time, by Django's vendor name of the database."""
 
 
 class DatabaseClock:
-    """The time of the database ``alias``: read once, when it is needed first, and counted on from there.
+    """The time of the database ``alias``. The time is read once, when it is first needed, and then counted on with the
+    clock of this process.
 
-    A database of an unknown kind has the time of this process.
+    For a database of another vendor, the time of this process is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -37,6 +38,6 @@ class DatabaseClock:
         return float(found), time.monotonic()
 
     def now(self) -> float:
-        """Return the time as Unix time. Raises the errors of the database."""
+        """Return the current time as Unix time. Raises the errors of the database."""
         at, counted_from = self._start
         return at + time.monotonic() - counted_from

@@ -1,8 +1,9 @@
-"""Delivers the rows of an outbox to their queues, in the order of their ids, and deletes them.
+"""Delivers the rows of an outbox to their queues, in the order of the row ids, and deletes the rows.
 
-Any number of processes may relay at once, without a lock. Each process begins with the oldest row that it sees of a user, and a
-row is deleted only after its tasks were delivered. So earlier rows that are missing were delivered already, and the order of each
-user's tasks is kept. A row that two processes deliver is accepted once.
+Any number of processes may relay at the same time, without a lock. For each user, a process begins with the oldest row
+that it sees, and a row is deleted only after its tasks were delivered. So if a process does not see earlier rows, they
+were already delivered, and the order of each user's tasks is kept. If two processes deliver the same row, the queue
+accepts its tasks once.
 """
 
 from __future__ import annotations
@@ -39,22 +40,24 @@ if TYPE_CHECKING:
 MAX_ROWS_PER_RELAY = 500
 """Maximum number of rows that one pass reads and delivers."""
 STALE_ROWS_SECONDS = REMOVED_ROW_RECORD_SECONDS / 2
-"""Seconds after which rows that were read count as stale: another process may have delivered them so long ago that the server has
-forgotten it."""
+"""Seconds after which rows that were read count as stale. Another process may have delivered such a row so long ago
+that the server no longer remembers it."""
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
-"""Seconds until a row that failed by itself is tried again: doubling from the first to the longest."""
+"""Seconds until a row that could not be delivered for a reason in the row itself is tried again. The pause doubles from the
+first to the longest value."""
 
 logger = get_logger("django_fairque.outbox")
 
 
 @dataclass
 class Relayed:
-    """The result of one pass. ``error`` is the reason why it stopped early; ``more`` means that there were more rows than it
-    read."""
+    """The result of one pass over the rows. ``error`` is the reason why the pass stopped early; ``more`` shows that
+    there were more rows than the pass has read.
+    """
 
     pushed: list[tuple[str, list[Task], list[PushResult]]] = field(default_factory=list)
     uncounted: dict[str, Mapping[str, EventCount]] = field(default_factory=dict)
-    """Event counts that were not delivered, by queue."""
+    """Counts of model events that were not delivered, by queue."""
     refused: int = 0
     error: FairQueueError | None = None
     more: bool = False
@@ -88,16 +91,18 @@ def relay_rows(
     now: datetime | None = None,
     queue_of: Callable[[str], FairQueue] = get_queue,
 ) -> Relayed:
-    """Relay the oldest rows, at most `MAX_ROWS_PER_RELAY`, of some users or of all. This sends no signals: see `relay`.
+    """Relay the oldest rows of some users or of all users, at most `MAX_ROWS_PER_RELAY`. No signals are sent; see
+    `relay`.
 
     Args:
-        counts: counts of model events, by queue; delivered along with the tasks.
-        committed: the task ids of rows whose transaction the caller has just committed: the delays of their tasks begin now.
-            The delays of other rows began when the row was written, as no database records when a transaction was committed.
-        minimum_age: leave younger rows (seconds) to the processes that wrote them.
-        queue_of: the queue of a name, with the caller's timeout.
+        counts: counts of model events, by queue. These are delivered together with the tasks.
+        committed: the task ids of rows whose transaction the caller has just committed: the delays of their tasks begin
+            now. The delays of other rows began when the row was written, as no database records when a transaction was
+            committed.
+        minimum_age: rows that are younger than this many seconds are left to the processes that wrote them.
+        queue_of: function that returns the queue with a name, with the caller's timeout.
 
-    Server errors are returned, and noted on the rows; errors of the database are raised.
+    Errors of the server are returned and recorded in the rows. Errors of the database are raised.
     """
     at = now or timezone.now()
     read_at = monotonic()
@@ -119,9 +124,10 @@ def relay_rows(
 
 
 def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEntry]:
-    """Return the rows that may be relayed. If the oldest row of a user is waiting for a retry, all rows of the user wait.
+    """Return the rows that may be relayed. If the oldest row of a user waits for a retry, all rows of the user wait.
 
-    One statement is necessary: between two, another relay may make a row wait, and a later row would be relayed before it.
+    This needs a single SQL statement. Between two statements, another process could let a row wait for a retry, and a
+    later row of the user would be relayed before it.
     """
     entries = _entries(database)
     waiting = entries.filter(retry_at__gt=now, is_stuck=False)
@@ -132,7 +138,9 @@ def _due(database: str, now: datetime, minimum_age: float) -> QuerySet[OutboxEnt
 
 
 def _filter_due_rows(rows: Iterable[OutboxEntry], now: datetime) -> list[OutboxEntry]:
-    """Return the due rows, like `_due`, from rows of some users that one query has read. Used after each commit."""
+    """Return the rows that may be relayed, like `_due`, from rows of some users that one query has already read. Used
+    after each commit.
+    """
     blocked: set[str] = set()
     due = []
     for row in rows:
@@ -152,25 +160,26 @@ def _entries(database: str) -> QuerySet[OutboxEntry]:
 
 
 def outboxes() -> list[str]:
-    """The databases that have an outbox, by alias."""
+    """Return the aliases of the databases that have an outbox."""
     return [alias for alias in connections if has_outbox(alias)]
 
 
 def is_migrated() -> bool:
-    """Whether the table of an outbox exists, or may exist. False if no database has one, for example before ``migrate`` has run.
+    """Return whether an outbox table exists or may exist in any database. Before ``migrate`` has run, for example, the
+    result is False.
 
-    One database is enough: a project can have others that it never migrates.
+    One database with the table is enough, because a project can have other databases that it never migrates.
     """
     from django_fairque.models import OutboxEntry
 
     try:
         return any(OutboxEntry._meta.db_table in connections[alias].introspection.table_names() for alias in outboxes())
-    except DatabaseError:  # the database can't be reached now
+    except DatabaseError:  # the database can't be reached now, so the table may exist
         return True
 
 
 class _Relay:
-    """One go over the rows of a database."""
+    """One pass over the rows of a database."""
 
     def __init__(
         self,
@@ -187,10 +196,10 @@ class _Relay:
         self._done = done
         self._queue_of = functools.cache(queue_of)
         self._waiting: set[str] = set()
-        """Users with a row that is waiting for a retry. Their later rows wait too, in all queues."""
+        """Users with a row that waits for a retry. The users' later rows wait too, in all queues."""
 
     def deliver(self, queue: str, rows: Sequence[OutboxEntry]) -> None:
-        """Deliver the rows of one queue. A row that can't be delivered as it is waits for a retry."""
+        """Deliver the rows of one queue. If a row can't be delivered for a reason in the row itself, it waits for a retry."""
         singles: list[tuple[OutboxEntry, list[Task]]] = []
         for row in rows:
             try:
@@ -210,7 +219,7 @@ class _Relay:
         return max(0.0, self._clock.now() - written)
 
     def deliver_counts(self) -> None:
-        """Deliver the counts of model events that no delivered task has carried along."""
+        """Deliver the counts of model events that were not delivered together with tasks."""
         for queue in list(self._done.uncounted):
             try:
                 self._queue_of(queue).deliver([], self._done.uncounted[queue])
@@ -223,7 +232,7 @@ class _Relay:
         return self._done.error is None and row.user_id not in self._waiting
 
     def _deliver(self, queue: str, entries: Sequence[tuple[OutboxEntry, list[Task]]]) -> None:
-        """Deliver rows with one task each, or the row of a graph."""
+        """Deliver several rows with one task each, or one row with a graph of tasks."""
         entries = [entry for entry in entries if self._may_go(entry[0])]
         if not entries:
             return
@@ -235,14 +244,14 @@ class _Relay:
                 results = self._queue_of(queue).deliver(tasks, counts, run_id=run_id, is_graph=whole, from_outbox=True)
         except RedisConnectionError as error:
             self._stop(rows, error)
-        except AtLimitError as error:  # a graph was refused; for single tasks, the results say it
+        except AtLimitError as error:  # raised only for a graph; single tasks have this refusal in their results
             logger.info("a graph of the outbox of %r was left out: %s", self._database, error)
             self._remove(queue, rows, tasks, [PushResult(task.task_id, "at_limit") for task in tasks])
         except FairQueueError as error:
             if len(entries) == 1:
                 self._step_aside(rows[0], error)
                 return
-            for entry in entries:  # the row that failed is in this slice
+            for entry in entries:  # the row with the error is among these rows
                 self._deliver(queue, [entry])
         else:
             if whole:
@@ -255,7 +264,8 @@ class _Relay:
         self, queue: str, rows: list[OutboxEntry], tasks: list[Task], results: Sequence[PushResult]
     ) -> None:
         answered = list(zip(rows, tasks, results, strict=True))
-        # A task that a limit refuses (``at_limit="skip"``) would be refused again only until another one has done its work.
+        # Do not retry a task that a limit refused (``at_limit="skip"``): it would be refused again until another task
+        # has done its work.
         taken = [answer for answer in answered if answer[2].is_known or answer[2].status == "at_limit"]
         if taken:
             self._remove(queue, *map(list, zip(*taken, strict=True)))
@@ -265,22 +275,23 @@ class _Relay:
                 self._step_aside(row, push_refused(queue, [result]) if result.status == "id_conflict" else full)
 
     def _remove(self, queue: str, rows: Sequence[OutboxEntry], tasks: list[Task], results: list[PushResult]) -> None:
-        """Delete the rows first, then the server's records of them: a process that dies in between leaves too many records, never
-        too few."""
+        """Delete the rows first, then the server's records of the delivered rows. If the process dies in between, too
+        many records remain, but never too few.
+        """
         self._rows(rows).delete()
         self._done.pushed.append((queue, tasks, results))
         try:
             self._queue_of(queue).forget_delivered([task.task_id for task in tasks])
-        except FairQueueError as error:  # an outage of the server ends by itself
+        except FairQueueError as error:  # ignored, because an outage of the server ends by itself
             logger.debug("what was delivered to queue %s is remembered for longer: %s", queue, error)
 
     def _stop(self, rows: Sequence[OutboxEntry], error: FairQueueError) -> None:
-        """Stop this pass because the server can't be reached. The rows are not at fault."""
+        """Stop this pass because the server can't be reached. The rows are not marked for a retry."""
         self._done.error = error
         self._rows(rows).update(attempts=F("attempts") + 1, last_error=str(error))
 
     def _step_aside(self, row: OutboxEntry, error: FairQueueError) -> None:
-        """Try this row again later. The user's other rows wait for it, unless the row itself is faulty."""
+        """Try this row again later. The user's other rows wait for this row, unless the row itself is faulty."""
         is_stuck = not isinstance(error, BacklogFullError)
         if not is_stuck:
             self._waiting.add(row.user_id)

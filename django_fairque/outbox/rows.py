@@ -19,7 +19,9 @@ ROWS_AT_ONCE = 500
 
 
 def store(database: str, queue: str, tasks: Sequence[Task], clock: DatabaseClock) -> dict[str, str]:
-    """Write the tasks into the outbox of a database, where a transaction must be open; by task id, which row has it."""
+    """Write the tasks into the outbox of a database in which a transaction is open. Return the row of each task, by
+    task id.
+    """
     from django_fairque.models import OutboxEntry
 
     parts = divide_tasks(tasks)
@@ -36,10 +38,10 @@ def store(database: str, queue: str, tasks: Sequence[Task], clock: DatabaseClock
 def change(
     database: str, queue: str, rows: Iterable[str], tasks: Mapping[str, Task | None], clock: DatabaseClock
 ) -> dict[str, str]:
-    """Replace or remove tasks in ``rows`` that were stored in the open transaction.
+    """Replace or remove stored tasks in ``rows``, which were stored in the transaction that is still open.
 
-    A task in ``tasks`` replaces the stored task of the same id; None removes it. Returns the same as `store`, for the remaining
-    tasks.
+    A task in ``tasks`` replaces the stored task with the same id; None removes the stored task. Returns the row of each
+    remaining task, by task id.
     """
     from django_fairque.models import OutboxEntry
 
@@ -54,7 +56,9 @@ def change(
 
 
 def divide_tasks(tasks: Sequence[Task]) -> list[list[Task]]:
-    """Divide tasks into the contents of rows: each task alone, but graphs as a whole."""
+    """Divide tasks into the contents of rows: single tasks in separate rows, and each graph of tasks as a whole in one
+    row.
+    """
     found: list[list[Task]] = []
     for part in together.divide_tasks(tasks):
         some = [tasks[index] for index in part.indexes]
@@ -74,8 +78,8 @@ def decode(row: OutboxEntry, passed_since: Callable[[float], float] | None = Non
     """Return the row's tasks. Raises `TaskSerializationError` if the row is damaged.
 
     Args:
-        passed_since: the seconds since a moment of the database's clock, by which delays and expiries are less now. By default
-            the tasks are as they were written.
+        passed_since: function that returns the seconds since a moment of the database's clock. Delays and expiries of
+            the tasks are shortened by this time. By default the tasks are returned as they were written.
     """
     try:
         return [_task(fields, passed_since) for fields in json.loads(row.tasks)]
@@ -85,7 +89,7 @@ def decode(row: OutboxEntry, passed_since: Callable[[float], float] | None = Non
 
 def _fields(task: Task, clock: DatabaseClock) -> dict[str, Any]:
     fields = task.model_dump(mode="json", exclude_defaults=True, exclude={"payload"})
-    fields["created_at"] = task.created_at  # also if that is the default of this moment
+    fields["created_at"] = task.created_at  # set it even if it has the default value of the moment
     written = {} if task.delay is None and task.expires is None else {"written": round(clock.now(), 6)}
     return {**fields, **written, "payload": task.payload_bytes.decode(), "chosen": task.has_chosen_id}
 

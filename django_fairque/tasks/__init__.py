@@ -1,1 +1,1 @@
-"""Tasks: declaring them, sending them, and the parts that a worker needs to run them."""
+"""Declaring tasks, sending tasks, and the parts that a worker needs to run tasks."""

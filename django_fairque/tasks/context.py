@@ -35,26 +35,28 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 METADATA_KEY, HEADERS_KEY = "about", "headers"
-"""The place of a task's headers in its payload. Workers of earlier versions accept the first key and ignore its content."""
+"""Keys of a task's headers in its payload. Workers of earlier versions accept the first key and ignore its content."""
 PROGRESS_INTERVAL_SECONDS = 0.1
-"""The shortest time between two reports of one task."""
+"""Minimum seconds between two progress reports of one task."""
 PROGRESS_MESSAGE_BYTES = 1000
-"""The longest message. A longer one would have to count against a limit of its user, like the bytes of a result."""
+"""Maximum length of a progress message in bytes. A longer message would have to count towards a limit of its user, as
+the bytes of a result do."""
 
 logger = get_logger("django_fairque.tasks")
 
 
 class Reports:
-    """The reports of one running task."""
+    """The progress reports of one running task."""
 
     def __init__(self, task_id: str, send: Callable[[float, float, str], object]) -> None:
         self._task_id = task_id
         self._send = send
         self._newest: tuple[float, float, str] | None = None
-        self._sending = threading.Lock()  # one at a time, or an older report could overtake a newer one
+        # only one report is sent at a time; otherwise an older report could be sent after a newer one
+        self._sending = threading.Lock()
         self.due = -math.inf
         self.lease_lost = False
-        """The server refused a report: the task belongs to another worker now."""
+        """Whether the server refused a report, because the task now belongs to another worker."""
 
     def put(self, report: tuple[float, float, str]) -> None:
         self._newest = report
@@ -62,11 +64,11 @@ class Reports:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is a report that `flush` would send or wait for."""
+        """Whether `flush` would send a report, or wait until a report is sent."""
         return self._newest is not None or self._sending.locked()
 
     def flush(self) -> None:
-        """Send the newest report unless it was sent. Blocks."""
+        """Send the newest report if it has not been sent. Blocks."""
         with self._sending:
             newest, self._newest = self._newest, None
             if newest is None:
@@ -81,7 +83,7 @@ class Reports:
 
 
 class DueReport(Protocol):
-    """A report that the sending thread sends at the moment ``due`` (`time.monotonic()`)."""
+    """A report that the sending thread sends when the time ``due`` (`time.monotonic()`) has come."""
 
     due: float
 
@@ -89,7 +91,7 @@ class DueReport(Protocol):
 
 
 class ReportSender:
-    """The thread that sends reports. The first report of the process starts it."""
+    """The thread that sends progress reports and log lines. The first report of the process starts the thread."""
 
     def __init__(self) -> None:
         self._waiting: set[DueReport] = set()
@@ -113,7 +115,7 @@ class ReportSender:
                 reports.flush()
 
     def _take(self) -> list[DueReport]:
-        """Wait until at least one report is due, and take all due ones."""
+        """Wait until at least one report is due, and remove and return all due reports."""
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -126,7 +128,7 @@ class ReportSender:
 
 
 report_senders = PerProcess(ReportSender)
-"""By process: a fork has none of its parent's threads."""
+"""One `ReportSender` for each process, because threads do not survive a fork."""
 
 
 def check_progress(current: object, total: object, message: object) -> tuple[float, float, str]:
@@ -160,7 +162,7 @@ class WorkerServices(Protocol):
 
 
 class CapturesLogs(Protocol):
-    """Keeps the lines that an attempt logs (`worker/reporting/log_capture.py`)."""
+    """Keeps the log lines of one attempt (`worker/reporting/log_capture.py`)."""
 
     def add(self, record: logging.LogRecord) -> None: ...
 
@@ -168,7 +170,7 @@ class CapturesLogs(Protocol):
 
 
 class _NoLease:
-    """Replaces the lease of a task outside of a worker."""
+    """Replaces the lease in `current_task` outside of a worker."""
 
     task_id = name = user_id = run_id = ""
     retry_count = max_retries = token = 0
@@ -182,7 +184,7 @@ class _NoLease:
 
 
 class _NoServices:
-    """Replaces the services of a worker outside of a worker."""
+    """Replaces the worker's services in `current_task` outside of a worker."""
 
     queue = ""
     revoked = frozenset[Any]()
@@ -197,11 +199,11 @@ class _NoServices:
 
 
 class TaskContext:
-    """The running task. Outside of a worker (a plain call) there is none: the attributes are empty, and the methods do
-    nothing.
+    """The running task. Outside of a worker (when the function is simply called) there is no running task: the
+    attributes are empty, and the methods do nothing.
 
-    Moments are seconds since the epoch. A worker makes it from the task's ``lease``, its own ``services``, and the
-    ``timeout`` of the task in seconds, None for no limit.
+    Moments are seconds since the epoch. A worker makes this object from the task's ``lease``, the worker's
+    ``services``, and the task's ``timeout`` in seconds; None for no limit.
     """
 
     __slots__ = ("_batch", "_lease", "_reports", "_services", "_started", "_timeout", "log_capture")
@@ -214,57 +216,58 @@ class TaskContext:
         self._started = time.time()
         self._reports: Reports | None = None
         self.log_capture: CapturesLogs | None = None
-        """For the worker: the object that keeps the lines that the task logs; None for none."""
+        """The object that keeps the log lines of the task; None if they are not kept. Used by the worker."""
 
     @property
     def id(self) -> str:
-        """The task's id, or empty."""
+        """The task's id; empty outside of a worker."""
         return self._lease.task_id
 
     @property
     def name(self) -> str:
-        """The name by which the task is known, or empty."""
+        """The name under which the task is registered; empty outside of a worker."""
         return self._lease.name
 
     @property
     def queue(self) -> str:
-        """The name of its queue, or empty."""
+        """The name of the task's queue; empty outside of a worker."""
         return self._services.queue
 
     @property
     def user_id(self) -> str:
-        """The user of the task; empty for none."""
+        """The user of the task; empty if the task has no user."""
         return self._lease.user_id
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt: 1 for the first, one more after each failure (not after `Retry`)."""
+        """The number of the attempt: 1 for the first attempt, one more after each failure (not after a `Retry`)."""
         return self._lease.retry_count + 1
 
     @property
     def retries_left(self) -> int:
-        """The number of further attempts if this one fails."""
+        """The number of further attempts that are possible if this attempt fails."""
         return max(0, self._lease.max_retries - self._lease.retry_count)
 
     @property
     def fence(self) -> int:
-        """A number that grows with every delivery in the queue: ``UPDATE … WHERE fence < %s`` rejects writes of an
-        outdated worker."""
+        """A number that grows each time a task of the queue starts. Use it to reject writes of an outdated worker:
+        ``UPDATE … WHERE fence < %s``.
+        """
         return self._lease.token
 
     @property
     def ready_at(self) -> float:
-        """The moment since which the task could start, as Unix time of the server; 0 outside of a worker."""
+        """The moment since which the task was ready to start, as Unix time of the server; 0 outside of a worker."""
         return self._lease.ready_at
 
     @property
     def deadline(self) -> float | None:
-        """The moment at which its time limit ends, by this machine's clock; None without a limit."""
+        """The moment at which the task's time limit ends, by this machine's clock; None without a limit."""
         return None if self._timeout is None else self._started + self._timeout
 
     @property
     def cancelled(self) -> bool:
-        """Whether the running task was canceled or given to another worker. Its outcome will not count."""
+        """Whether the running task was canceled or given to another worker. If so, its outcome will be ignored."""
         if self._reports is not None and self._reports.lease_lost:
             return True
         return self._lease.key in self._services.revoked
@@ -276,12 +279,12 @@ class TaskContext:
 
     @property
     def run_id(self) -> str:
-        """The id of the pipeline's run that the task belongs to, or empty."""
+        """The id of the pipeline run that the task belongs to; empty if it belongs to none."""
         return self._lease.run_id
 
     @property
     def payload_bytes(self) -> bytes:
-        """The arguments as they were sent, in JSON."""
+        """The arguments as they were sent, as JSON bytes."""
         return self._lease.payload_bytes
 
     @property
@@ -307,9 +310,9 @@ class TaskContext:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The texts that middleware has sent with the task, by name."""
+        """The headers that middleware has sent with the task: texts by name."""
         found = self._lease.payload if self._lease.name else None
-        for key in (METADATA_KEY, HEADERS_KEY):  # payloads can be edited, so invalid parts count as missing
+        for key in (METADATA_KEY, HEADERS_KEY):  # operators can edit payloads, so invalid parts count as missing
             found = found.get(key) if isinstance(found, dict) else None
         return (
             {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
@@ -317,25 +320,26 @@ class TaskContext:
 
     @property
     def traceparent(self) -> str:
-        """The trace of the task in the form of W3C Trace Context, or empty."""
+        """The trace of the task as a W3C Trace Context header; empty if there is none."""
         return self.trace.parent
 
     @property
     def trace(self) -> Trace:
-        """The trace of the task, or none."""
+        """The trace of the task; an empty trace if there is none."""
         return self._lease.trace
 
     def parent_results(self) -> dict[str, Any]:
-        """Return the results of the tasks that this one depends on: by id, in the order of its declaration. Blocks.
+        """Return the results of the tasks that this task depends on: by task id, in the order of the declaration.
+        Blocks.
 
-        Tasks that have not finished are left out (this one may run anyhow, see ``on_dependency_failure``).
+        Tasks that have not finished are left out; this task may run nevertheless, see ``on_dependency_failure``.
         """
         return self._services.parent_results(self._lease.task_id)
 
     def parent_result(self) -> Any:
-        """Return the result of the only task that this one depends on. Blocks.
+        """Return the result of the only task that this task depends on. Blocks.
 
-        Raises `LookupError` unless exactly one has finished.
+        Raises `LookupError` unless exactly one such task has finished.
         """
         results = self.parent_results()
         if len(results) != 1:
@@ -344,8 +348,8 @@ class TaskContext:
 
     @property
     def xcom(self) -> XCom:
-        """Values shared with the other tasks of its run (without a run, with its own later attempts):
-        ``push(key, value)``, ``pull(key)``.
+        """Values shared with the other tasks of the pipeline run: ``push(key, value)``, ``pull(key)``. If the task
+        belongs to no run, the values are shared with its own later attempts.
 
         Raises `RuntimeError` outside of a worker.
         """
@@ -371,18 +375,20 @@ class TaskContext:
         self._reports.put(report)
 
     def close_limit(self, key: str, until: float | timedelta | datetime) -> None:
-        """Let no task of a limit start until a moment, on any worker; running tasks go on. Blocks.
+        """Prevent the start of all tasks of a limit until a moment, on every worker. Tasks that are running go on.
+        Blocks.
 
-        For an answer such as HTTP 429: call this, then raise `Retry` with the same delay. ``key`` is the key of one of this
-        task's limits, as declared or as filled in. ``until`` is a number of seconds from now, a timedelta, or an aware
-        datetime; one that has passed closes nothing. Raises `TaskUsageError` if the task has no such limit,
-        `TaskValidationError` if ``until`` has another type, and `RedisConnectionError` if the server can't be reached.
+        Use this method after an answer such as HTTP 429, then raise `Retry` with the same delay. ``key`` is the key of
+        one of this task's limits, as it is declared or with its names filled in. ``until`` is a number of seconds from
+        now, a timedelta, or an aware datetime; a moment in the past has no effect. Raises `TaskUsageError` if the task
+        has no such limit, `TaskValidationError` if ``until`` has another type, and `RedisConnectionError` if the server
+        can't be reached.
         """
         self._services.close_limit(self._lease, key, until)
 
 
 class RunningTask(TaskContext):
-    """The context of a task in a worker, with attributes for the worker."""
+    """The context of a task that a worker runs, with attributes that only the worker uses."""
 
     __slots__ = ()
 
@@ -392,16 +398,16 @@ class RunningTask(TaskContext):
         return self._lease
 
     def lead(self, batch: tuple[RunningTask, ...]) -> None:
-        """Represent all items of a batch. This task is the first of them."""
+        """Represent all items of a batch. This task is the first item."""
         self._batch = batch
 
     @property
     def has_reports(self) -> bool:
-        """Whether `flush` has something to send."""
+        """Whether `flush` would send progress reports or log lines."""
         return self._reports is not None and self._reports.is_waiting
 
     def flush(self) -> None:
-        """Send the last report. The worker calls this when the task has ended, before it sends the outcome. Blocks."""
+        """Send the last report. The worker calls this after the task has ended, before it sends the outcome. Blocks."""
         if self._reports is not None:
             self._reports.flush()
 
@@ -412,12 +418,16 @@ running: ContextVar[TaskContext] = ContextVar("fairque_task", default=_no_task)
 
 
 def current_task() -> TaskContext:
-    """Return the task that runs in this thread or coroutine. Outside of a worker, return one without values and effects."""
+    """Return the task that runs in this thread or coroutine. Outside of a worker, return a task whose attributes are
+    empty and whose methods do nothing.
+    """
     return running.get()
 
 
 class ScopedBlock(Generic[T]):
-    """Holds a value for one ``with`` block. No decorator, because that would end before the coroutine runs."""
+    """Holds a value during one ``with`` block. Can't be used as a decorator, because the block would end before a
+    coroutine runs.
+    """
 
     __slots__ = ("_token", "_value", "_variable")
 
@@ -438,10 +448,11 @@ class ScopedBlock(Generic[T]):
 
 
 class ScopedValue(Generic[T]):
-    """The value of the innermost open block; without a block, a value of the running task.
+    """The value that the innermost open block sets. Without a block, the value comes from the running task.
 
-    A task that runs inside of the block (in tests tasks may run where they are enqueued) has its own value, not the
-    block's: a value counts only in the task in which it was set. So running a task costs nothing for this.
+    A value applies only to the task in which it was set. So a task that runs inside of another task's block does not
+    use the block's value. (In tests, tasks may run where they are enqueued.) Running a task takes no extra time for
+    this.
     """
 
     def __init__(self, name: str, of_task: Callable[[TaskContext], T]) -> None:
@@ -458,27 +469,30 @@ class ScopedValue(Generic[T]):
 
 
 def _get_inherited_lane(task: TaskContext) -> Lane | None:
-    """Return the lane of the tasks that a task enqueues: bulk is inherited (in a batch if all items are bulk), urgent is not."""
+    """Return the lane that the running task passes on to tasks that it enqueues. The bulk lane is passed on (in a batch
+    if all items are bulk), the urgent lane is not.
+    """
     return "bulk" if task.lane == "bulk" and all(item.lane == "bulk" for item in task.batch) else None
 
 
 current_lane: ScopedValue[Lane | None] = ScopedValue("fairque_lane", _get_inherited_lane)
-"""The lane of tasks that name none; None for no lane."""
+"""The lane of enqueued tasks that name no lane themselves; None for no lane."""
 
 
 def lane(name: Lane) -> AbstractContextManager[None]:
-    """Return a context manager: tasks that are enqueued in its block are in a lane, unless they name another one.
+    """Return a context manager for a ``with`` block. Tasks that are enqueued in the block are in the lane ``name``,
+    unless they name another lane.
 
-    ``name`` is ``"urgent"``, ``"normal"`` or ``"bulk"``. The block counts for calls, pipelines and model events. In the
-    lanes urgent and bulk the priorities of the tasks don't count. Tasks that a bulk task enqueues are bulk too, without a
-    block; urgent is not inherited. Use a plain ``with``, in coroutines too. Blocks nest; the innermost counts. Raises
-    `TaskValidationError` for another name.
+    ``name`` is ``"urgent"``, ``"normal"`` or ``"bulk"``. The block applies to calls, pipelines and model events. In the
+    lanes urgent and bulk the priorities of tasks are ignored. Tasks that a bulk task enqueues are in the bulk lane too,
+    without a block; the urgent lane is not inherited. Use a plain ``with``, also in coroutines. Blocks can be nested;
+    the innermost block applies. Raises `TaskValidationError` for another name.
     """
     return current_lane.hold(check_lane(name, "the lane"))
 
 
 class UserSource(ABC):
-    """Finds a user's id only when it is needed."""
+    """Finds the id of a user when the id is first needed."""
 
     @abstractmethod
     def user_id(self) -> str | None: ...
@@ -488,7 +502,7 @@ class UserSource(ABC):
 
 
 def _get_running_user(task: TaskContext) -> str | None:
-    """Return the user of the running task. A batch has one only if all its items have the same user."""
+    """Return the user of the running task. For a batch, return a user only if all its items have the same user."""
     if not task.batch:
         return task.user_id or None
     users = {item.user_id for item in task.batch}
@@ -499,37 +513,40 @@ _current_user: ScopedValue[str | UserSource | None] = ScopedValue("fairque_user"
 
 
 def as_user(user: object) -> AbstractContextManager[None]:
-    """Return a context manager: in its block tasks are enqueued for a user, unless they name another one.
+    """Return a context manager for a ``with`` block. Tasks that are enqueued in the block are for ``user``, unless they
+    name another user.
 
-    ``user`` is text, an integer key or a UUID; None for no user. Use a plain ``with``, in coroutines too. Blocks nest;
-    the innermost counts. Raises `TaskValidationError` if ``user`` is no id.
+    ``user`` is text, an integer key or a UUID; None for no user. Use a plain ``with``, also in coroutines. Blocks can
+    be nested; the innermost block applies. Raises `TaskValidationError` if ``user`` is not an id.
     """
     return _current_user.hold(None if user is None else user_id(user, "the user"))
 
 
 def as_source_user(source: UserSource) -> AbstractContextManager[None]:
-    """Do the same as `as_user`, with the user that the source finds when it is needed."""
+    """Return the same context manager as `as_user`, for a user that ``source`` finds when the id is needed."""
     return _current_user.hold(source)
 
 
 def current_user_id() -> str | None:
-    """Return the current user: the user of `as_user`, of the running task, or of the request; None if there is none.
+    """Return the current user's id: the user of `as_user`, of the running task, or of the request; None if there is
+    none.
 
-    Raises `TaskUsageError` in a coroutine, where looking up the request's user would block: use `acurrent_user_id`
-    there.
+    Raises `TaskUsageError` in a coroutine if looking up the request's user would block; use `acurrent_user_id` there.
     """
     current = _current_user.get()
     return current if current is None or isinstance(current, str) else current.user_id()
 
 
 async def acurrent_user_id() -> str | None:
-    """Return the current user, as `current_user_id` does. Looking up the request's user is awaited."""
+    """Return the current user's id, as `current_user_id` does. Await this function in coroutines, where looking up the
+    request's user must not block.
+    """
     current = _current_user.get()
     return await current.auser_id() if isinstance(current, UserSource) else current
 
 
 async def call_with_user(build: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call ``build``, which must not block, after the current user is looked up."""
+    """Look up the current user, then call ``build``, which must not block."""
     if not isinstance(_current_user.get(), UserSource):
         return build(*args, **kwargs)
     with as_user(await acurrent_user_id()):

@@ -1,4 +1,6 @@
-"""Declared tasks: the object that `@task` makes of a function, and the conversion of one call into a task of the engine."""
+"""Declared tasks: the object that `@task` makes from a function, and the conversion of a call into a task of the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,14 @@ if TYPE_CHECKING:
     from .results import TaskResult
 
 DEFAULT_USER = "default"
-"""The user of tasks for which no user is named and none is current. These tasks share one fair part."""
+"""The user of tasks that name no user and are enqueued without a current user. All these tasks share the fair share of
+one user."""
 
 
 def _name_of_type(value: object) -> str:
-    """Replace a default that is not JSON by its type: its text may contain an address that differs between processes."""
+    """Return a text for a parameter's default. For a value that is not JSON, return the name of its type, because its
+    own text may contain a memory address that differs between processes.
+    """
     return f"<{type(value).__qualname__}>"
 
 
@@ -66,7 +71,7 @@ ATTRIBUTE_HINTS = {
     "send": "use enqueue(…)",
     "send_with_options": "use using(…).enqueue(…)",
 }
-"""The replacement for each attribute that tasks have in Celery or Dramatiq."""
+"""Hints for attributes that tasks have in Celery or Dramatiq: the name to use instead."""
 
 P = ParamSpec("P")
 V = TypeVar("V")
@@ -82,22 +87,22 @@ class Sendable(Composable, Generic[P, R_co]):
     """The common part of plain and batch tasks: everything except calling the function. Immutable."""
 
     function: Callable[..., Any]
-    """The function that runs."""
+    """The function that the task calls."""
     name: str
-    """Its name in the queue."""
+    """The task's name in the queue."""
     options: TaskOptions
-    """Its options."""
+    """The task's options."""
     is_async: bool = field(init=False)
-    """Whether it is an ``async def`` function."""
+    """Whether the task's function is an ``async def`` function."""
     about: Mapping[str, Any] | None = field(init=False, default=None)
-    """Data (JSON) that is sent with the arguments and that the function does not receive."""
+    """JSON data that is sent with the arguments and that the function does not receive."""
     types: CallTypes | None = field(init=False, default=None)
-    """The types of arguments and the result that are not JSON types; None if there are none."""
+    """The conversion of arguments and results whose types JSON lacks; None if there are none."""
     _made_before: tuple[TaskOptions, QueueConfig, Lane | None, Task | None, dict[str, Any]] | None = field(
         init=False, default=None
     )
-    """The options, configuration and lane of the last call. From the second call on also a task to copy, if these decide
-    everything except user and payload. At the end, the `ENGINE_OPTIONS` that are given."""
+    """The options, configuration and lane of the last call. From the second call with the same values on, also a task
+    to copy, if only the user and the payload of a call can differ. The last entry names the given `ENGINE_OPTIONS`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.function))
@@ -106,7 +111,7 @@ class Sendable(Composable, Generic[P, R_co]):
             object.__setattr__(self, attribute, value)
 
     def read_types(self) -> CallTypes | None:
-        """Read the annotations of the function, once. Returns the `types`."""
+        """Read the annotations of the function, only once, and return `types`."""
         found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
         object.__setattr__(self, "types", found if found.is_needed else None)
         return self.types
@@ -114,7 +119,7 @@ class Sendable(Composable, Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
 
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
+    if not TYPE_CHECKING:  # for type checkers, because otherwise they would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else ""
@@ -122,7 +127,7 @@ class Sendable(Composable, Generic[P, R_co]):
 
     @property
     def origin(self) -> str:
-        """The place where the function was written; the same after a reload."""
+        """The place where the function is defined, which is the same after a reload."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @cached_property
@@ -132,8 +137,10 @@ class Sendable(Composable, Generic[P, R_co]):
 
     @cached_property
     def _simple_parameters(self) -> tuple[list[str], int, AbstractSet[str], AbstractSet[str]] | None:
-        """Return the positional parameters' names, the least number of arguments in a purely positional call, the names
-        of the required parameters, and all names. Return None if some parameters have no name."""
+        """Return four values: the names of the positional parameters, the minimum number of arguments in a purely
+        positional call, the names of the required parameters, and all names. Return None if the function has
+        positional-only parameters, ``*args`` or ``**kwargs``.
+        """
         parameters = self.signature.parameters.values()
         if any(
             parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) for parameter in parameters
@@ -145,7 +152,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return positional, least, required, {parameter.name for parameter in parameters}
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the arguments of a call by the name of the parameter; None for a batch task's item.
+        """Return the arguments of a call by the name of the parameter. Return None for an item of a batch task.
 
         ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it.
         """
@@ -177,11 +184,12 @@ class Sendable(Composable, Generic[P, R_co]):
 
         - ``user_id``: The user that the call is for: text, an integer or a UUID. Default: the user that the declaration
           names.
-        - ``execute_after``: The moment at which a task may start; a timedelta counts as ``delay`` does. Default: none.
-        - ``expires_at``: The moment at which a task is a dead letter if it has not started; a timedelta counts as
-          ``expires`` does. Default: none.
-        - ``on_commit``: Wait for the commit of the transaction. ``False`` sends at once, even inside a transaction.
-          Default: the setting ``ENQUEUE_ON_COMMIT``, true.
+        - ``execute_after``: The moment at which a task may start; a timedelta has the same meaning as in ``delay``.
+          Default: none.
+        - ``expires_at``: The moment at which a task that has not started becomes a dead letter; a timedelta has the
+          same meaning as in ``expires``. Default: none.
+        - ``on_commit``: Send the task when the database transaction commits. ``False`` sends at once, even inside a
+          transaction. Default: the setting ``ENQUEUE_ON_COMMIT``, true.
         - ``database``: The alias of the database whose transaction the task waits for. Default: the first one with an
           open transaction.
         - ``priority``, ``lane``, ``queue``, ``max_retries``, ``max_deliveries``, ``timeout``, ``delay``, ``sla``,
@@ -197,15 +205,16 @@ class Sendable(Composable, Generic[P, R_co]):
         object.__setattr__(other, "options", change_options(self.options, options, SENDABLE, f"{self.name}.using()"))
         return other
 
-    @overload  # this overload is for coroutine functions
+    @overload  # overload for coroutine functions
     def enqueue(self: Sendable[P, Coroutine[Any, Any, V]], *args: P.args, **kwargs: P.kwargs) -> TaskResult[V]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     def enqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send one call. Inside a database transaction, send it when the transaction commits.
+        """Send a task for one call of the function. Inside a database transaction, the task is sent when the
+        transaction commits.
 
         ``args`` and ``kwargs`` are the function's arguments: JSON values, and values of other types if the parameter is
-        annotated with the type. Returns a handle on the task; its id is valid at once.
+        annotated with the type. Returns a handle on the task, whose id is valid at once.
 
         Raises `TaskUsageError` if the arguments don't fit the function, or if options contradict each other;
         `TaskSerializationError` if the arguments are not JSON, or too large; `BacklogFullError`, `UnsignedTaskError` or
@@ -220,23 +229,24 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send one call from a coroutine. Inside a database transaction, send it when the transaction commits.
+        """Send a task for one call from a coroutine. Inside a database transaction, the task is sent when the
+        transaction commits.
 
         ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns a handle on the task.
         """
         return (await sending.asend(self.options, [await self._knowing_user(self.build, args, kwargs)]))[0]
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Step:
-        """Return the call without sending it: a step that can be combined with others, ``a.s() >> (b.s() | c.s())``.
+        """Return the call as a step, without sending it. Steps can be combined: ``a.s() >> (b.s() | c.s())``.
 
-        ``args`` and ``kwargs`` are the function's arguments. This call checks that they fit the function; sending the
-        step checks that they are JSON. Raises `TaskUsageError` if they don't fit the function.
+        ``args`` and ``kwargs`` are the function's arguments. This method checks that the arguments fit the function;
+        whether they are JSON is checked when the step is sent. Raises `TaskUsageError` if they don't fit the function.
         """
         self.bind(args, kwargs)
         return Step(self._build, self.name, self.options, args, dict(kwargs))
 
     def to_task(self) -> Task:
-        """Return the engine's task for a call without arguments, as a schedule keeps it: ``task=refresh`` means
+        """Return the engine's task for a call without arguments. Schedules use this: ``task=refresh`` means
         ``refresh.s()``.
 
         Raises `TaskUsageError` if the function needs arguments.
@@ -245,14 +255,14 @@ class Sendable(Composable, Generic[P, R_co]):
 
     @property
     def expires(self) -> float | None:
-        """Seconds after which a call without arguments expires (`Step.expires`). Raises `TaskUsageError` if the
-        function needs arguments.
+        """Return the seconds after which a call without arguments expires (`Step.expires`). Raises `TaskUsageError` if
+        the function needs arguments.
         """
         return self.as_step().expires
 
     def as_step(self) -> Step:
-        """Return the step for a call without arguments. A pipeline accepts the task itself for it: ``a >> b`` is
-        ``a.s() >> b.s()``.
+        """Return the step for a call without arguments. In a pipeline, a task itself can be written for this step: ``a
+        >> b`` is ``a.s() >> b.s()``.
 
         Raises `TaskUsageError` if the function needs arguments.
         """
@@ -271,12 +281,12 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     def enqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[R_co]]: ...
     def enqueue_many(self, calls: Calls, *, over: float | timedelta | None = None) -> list[TaskResult[Any]]:
-        """Send many calls, in as few round trips as possible. All of them are checked before any is sent.
+        """Send many calls, in as few round trips as possible. All calls are checked before any call is sent.
 
-        ``calls`` are pairs ``(args, kwargs)``. ``over`` is a length of time (seconds or a timedelta) in which they may
-        start, at equal intervals and in their order: the first at once, the last one interval before its end. None, the
-        default, lets all of them start at once. Returns one handle for each call, in the same order. Raises the errors
-        of `enqueue`; after a `BacklogFullError` the other tasks are accepted.
+        ``calls`` are pairs ``(args, kwargs)``. ``over`` is a length of time (seconds or a timedelta) in which the calls
+        may start, at equal intervals and in their order: the first call at once, the last call one interval before the
+        end of this time. None, the default, lets all calls start at once. Returns one handle for each call, in the same
+        order. Raises the errors of `enqueue`; after a `BacklogFullError` the other tasks are accepted.
         """
         return sending.send(self.options, self._build_many(calls, over))
 
@@ -300,7 +310,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return await call_with_user(build, *args, **kwargs)
 
     def build(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        """Return the engine's task for one call, checked and encoded; nothing is sent.
+        """Return the engine's task for one call, checked and encoded. The task is not sent.
 
         ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` and `TaskSerializationError` as
         `enqueue` does.
@@ -354,13 +364,13 @@ class Sendable(Composable, Generic[P, R_co]):
             ) from error
         except TaskValidationError as error:
             raise type(error)(f"{self.name}.enqueue(): {error}") from error
-        # Not at the first call: many copies that `using` returns are sent once.
+        # Not at the first call, because most copies that `using` returns are sent only once.
         pattern = task.copy_for_user(user, None, config.max_payload_bytes) if is_known and options.is_constant else None
         object.__setattr__(self, "_made_before", (options, config, lane, pattern, given))
         return task
 
     def _lane(self, options: TaskOptions, config: QueueConfig) -> Lane | None:
-        """Return the lane of the task; None for that of its priority, which is a lane in some queues."""
+        """Return the lane of the task; None if its lane follows from its priority, as in some queues."""
         if options.lane is not None:
             return options.lane
         lane = current_lane.get()
@@ -371,7 +381,7 @@ class Sendable(Composable, Generic[P, R_co]):
     ) -> tuple[TaskLimit, ...]:
         try:
             return build_limits(options.limits, user, partial(self._argument, bound or {}), config.shards)
-        except KeyError:  # a task of `django.tasks`: its limits are checked when it is sent
+        except KeyError:  # the limits of a task of `django.tasks` are checked when it is sent
             raise TaskUsageError(find_problem(options.limits, self.signature, is_batch=bound is None)) from None
 
     def _argument(self, bound: dict[str, Any], name: str) -> Any:
@@ -383,13 +393,13 @@ class Sendable(Composable, Generic[P, R_co]):
     ) -> tuple[TaskLimit, ...]:
         """Return the limits of one call for ``user`` in a queue with the options ``config``.
 
-        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if they don't fit it, or a limit can't be
-        used.
+        ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if the arguments don't fit the
+        function, or a limit can't be used.
         """
         return self._limits(self.options, user, self.bind(args, kwargs), config)
 
     def limit_keys(self, user: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Limit, str]]:
-        """Yield the declared limits, each with its key in one call for ``user``.
+        """Yield each declared limit, with the key that it has in one call for ``user``.
 
         ``args`` and ``kwargs`` are the function's arguments. Raises `TaskUsageError` if a key can't be used.
         """
@@ -415,7 +425,7 @@ class Sendable(Composable, Generic[P, R_co]):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> str:
-        """Name the argument that is not JSON, the problem, and the solution."""
+        """Return an error text that names the argument that is not JSON, the problem, and the solution."""
         given: Mapping[str, Any] = (
             {"the item": args[0]} if bound is None else self.signature.bind(*args, **kwargs).arguments
         )
@@ -428,7 +438,7 @@ class Sendable(Composable, Generic[P, R_co]):
         return str(error)
 
     def _advice(self, parameter: str, value: Any) -> str:
-        """Explain why the annotation of a parameter is not used, or suggest to add one."""
+        """Return advice about a parameter: the reason why its annotation is not used, or the suggestion to add one."""
         kind = type(value).__name__
         found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
         if problem := found.problems.get(parameter):
@@ -449,14 +459,15 @@ class Sendable(Composable, Generic[P, R_co]):
             assert bound is not None  # noqa: S101 - the user of a batch task is never an argument's name: see check_declaration
             value = self._argument(bound, options.user)
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
-                return value  # the usual case; `user_id` explains the problem of any other value
+                return value  # the usual case; for any other value `user_id` explains the problem
             return user_id(value, f"the user (argument {options.user!r})")
         user = options.user(*args, **kwargs)
         return DEFAULT_USER if user is None else user_id(user, "what the user function returns")
 
     def _check_times(self, options: TaskOptions) -> None:
-        """Raise `TaskUsageError` if the task would expire before it may start. Moments and lengths of time are compared
-        with this process's clock."""
+        """Raise `TaskUsageError` if the task would expire before it may start. A moment and a length of time are
+        compared with the help of this process's clock.
+        """
         now = time.time()
         due = now + options.delay if options.delay is not None else moment(options.execute_after, "execute_after")
         expiry = now + options.expires if options.expires is not None else moment(options.expires_at, "expires_at")
@@ -467,8 +478,9 @@ class Sendable(Composable, Generic[P, R_co]):
             )
 
     def _unique_key(self, user: str, bound: dict[str, Any] | None, args: Sequence[Any]) -> str:
-        """Return the same key for calls of this task for the same user with equal arguments, whether these are
-        positional, named or defaults."""
+        """Return a key that is equal for calls of this task for the same user with equal arguments, no matter whether
+        the arguments are positional, named or defaults.
+        """
         called: Any = list(args)
         if bound is not None:
             call = inspect.BoundArguments(self.signature, bound)
@@ -477,7 +489,7 @@ class Sendable(Composable, Generic[P, R_co]):
         try:
             text = json.dumps([user, called], sort_keys=True, default=_name_of_type)
         except (TypeError, ValueError, RecursionError):
-            return self.name  # the payload is no JSON either, and is refused next
+            return self.name  # the payload is no JSON either, so the next check refuses the call
         return f"{self.name}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
     def _build_many(self, calls: Calls, over: float | timedelta | None) -> list[Task]:
@@ -490,7 +502,9 @@ class Sendable(Composable, Generic[P, R_co]):
         return tasks if over is None else self._delay_evenly(tasks, over)
 
     def _delay_evenly(self, tasks: list[Task], over: float | timedelta) -> list[Task]:
-        """Return the tasks, each with its delay. The server counts delays, with an outbox from the commit."""
+        """Return the tasks with evenly growing delays. The server counts each delay from the arrival of the task; with
+        an outbox, from the commit.
+        """
         try:
             interval = positive_us(over, "over") / 1_000_000 / max(1, len(tasks))
         except TaskValidationError as error:
@@ -506,10 +520,12 @@ class Sendable(Composable, Generic[P, R_co]):
     def _pair(self, call: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(call, (tuple, list)) and len(call) == 2:
             args, kwargs = call
-            if type(args) is tuple and type(kwargs) is dict:  # the types are exact in nearly all calls
+            # a fast path, because arguments have exactly these types in nearly all calls
+            if type(args) is tuple and type(kwargs) is dict:
                 return args, kwargs.copy()
             is_sequence = isinstance(args, (tuple, list, Sequence)) and not isinstance(args, (str, bytes))
-            if is_sequence and isinstance(kwargs, (dict, Mapping)):  # the usual classes first, which is faster
+            # usual classes are checked first, because this is faster
+            if is_sequence and isinstance(kwargs, (dict, Mapping)):
                 return tuple(args), dict(kwargs)
         raise TaskUsageError(
             f"{self.name}.enqueue_many() takes pairs of a sequence and a mapping, such as (('acme', 42), {{}}); "
@@ -518,7 +534,7 @@ class Sendable(Composable, Generic[P, R_co]):
 
 
 class TaskDefinition(Sendable[P, R_co], Generic[P, R_co]):
-    """A function that is a task. Calling it runs the function here and now, like any function."""
+    """A function that is a task. Calling the object runs the function directly, without the queue."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         value: R_co = self.function(*args, **kwargs)
@@ -526,8 +542,9 @@ class TaskDefinition(Sendable[P, R_co], Generic[P, R_co]):
 
 
 class BatchDefinition(Sendable[[Item], Any], Generic[Item, R_co]):
-    """A function that takes many tasks at once. Each item is enqueued separately; the function is called with a list of
-    ``items``."""
+    """A task that handles many items with one call of its function. Each item is enqueued separately; the function is
+    called with a list of ``items``.
+    """
 
     def __call__(self, items: list[Item]) -> R_co:
         value: R_co = self.function(items)
@@ -538,6 +555,6 @@ AnyDefinition = Sendable[Any, Any]
 
 
 def handler_definition(handler: Callable[[Any], Any]) -> AnyDefinition:
-    """Return the task that runs bare payloads (tasks without a name). The handler may itself be a task."""
+    """Return the task that runs bare payloads (tasks without a name). The configured handler may itself be a task."""
     function = handler.function if isinstance(handler, Sendable) else handler
     return TaskDefinition(function, getattr(function, "__qualname__", repr(function)), TaskOptions())

@@ -4,15 +4,15 @@
 
     FairQueueError
     ├── TaskValidationError
-    │   └── TaskUsageError          declared or called in a way that can't work (a TypeError as well)
-    ├── TaskSignatureError          the application did not make the task, according to its signature
-    ├── TaskNotRegisteredError      no task of that name was declared in this process
-    ├── TaskNotFinishedError        there is no result yet
-    │   └── TaskWaitTimeoutError    nor was there one in the time given (a TimeoutError as well)
-    ├── TaskFailedError             it failed for good
-    ├── TaskCanceledError           it was canceled, or discarded itself
-    ├── TaskMemoryError             its process used more memory than its max_memory allows
-    └── TaskTimeoutError            it ran too long
+    │   └── TaskUsageError          the task was declared or called in a way that can't work (also a TypeError)
+    ├── TaskSignatureError          the signature of the task is missing or wrong
+    ├── TaskNotRegisteredError      no task with this name was declared in this process
+    ├── TaskNotFinishedError        the task has no result yet
+    │   └── TaskWaitTimeoutError    the task did not end within the time given to wait() (also a TimeoutError)
+    ├── TaskFailedError             the task failed for good
+    ├── TaskCanceledError           the task was canceled, or discarded itself
+    ├── TaskMemoryError             the process of the task used more memory than max_memory allows
+    └── TaskTimeoutError            the task ran too long
         └── SoftTimeLimitExceeded   raised inside the task, so that it can clean up
 """
 
@@ -27,11 +27,12 @@ from django_fairque.safely import Interruption
 
 
 class TaskUsageError(TaskValidationError, TypeError):
-    """A task was declared or called in a way that can't work; nothing was sent."""
+    """A task was declared or called in a way that can't work. The task was not sent."""
 
 
 class TaskSignatureError(FairQueueError):
-    """A task on the server has no valid signature: it is not run, and becomes a dead letter of type ``poisoned``.
+    """A task on the server has no valid signature. The worker does not run the task, which becomes a dead letter of
+    type ``poisoned``.
 
     If producers use a key that the worker does not have, the worker gives the task back instead.
     """
@@ -41,7 +42,7 @@ class TaskSignatureError(FairQueueError):
 
 
 class TaskNotRegisteredError(FairQueueError, LookupError):
-    """No task of that name was declared in this process."""
+    """No task with this name was declared in this process."""
 
 
 class TaskNotFinishedError(FairQueueError):
@@ -55,7 +56,7 @@ class TaskWaitTimeoutError(TaskNotFinishedError, TimeoutError):
 class TaskFailedError(FairQueueError):
     """The task ``task_id`` failed for good: ``error`` is the text of its last error.
 
-    The exception itself stays in the worker: a class named by data from a server is never made here.
+    The original exception stays in the worker, because a class that data from the server names is never created here.
     """
 
     def __init__(self, task_id: str, error: str) -> None:
@@ -68,11 +69,11 @@ class TaskFailedError(FairQueueError):
 
 
 class TaskMemoryError(FairQueueError):
-    """The task's process used more memory than ``max_memory`` allows, and was ended."""
+    """The task's process was ended because it used more memory than ``max_memory`` allows."""
 
 
 class TaskCanceledError(FairQueueError):
-    """The task was canceled, or discarded itself: there will be no result."""
+    """The task was canceled or discarded itself, so it has no result."""
 
 
 class TaskTimeoutError(FairQueueError):
@@ -99,22 +100,23 @@ class RetryOptions(TypedDict, total=False):
 
 
 class Retry(Exception):  # noqa: N818 - an instruction, not an error
-    """Raise it in a task to run it again in ``delay`` seconds (or a timedelta).
+    """Raise this in a task to run the task again in ``delay`` seconds (or a timedelta).
 
-    ``reason`` is a text for the task's history, empty by default. Without a delay it waits as long as after an error.
+    ``reason`` is a text for the task's history, empty by default. Without a delay the task waits as long as after an
+    error.
 
-    - ``counts``: whether it uses up one of the task's retries, as an error does; False by default. When none is left, the
-      task fails.
-    - ``max``: how often the task may raise a `Retry` with ``max`` in all; the next one fails the task. None (the default)
-      for no limit.
-    - ``deadline``: seconds (or a timedelta) from when the task was enqueued, or an aware datetime. If the next attempt would
-      start later, the task fails. None (the default) for no deadline.
+    - ``counts``: whether this uses up one of the task's retries, as an error does; False by default. If no retry is
+      left, the task fails.
+    - ``max``: how many times in total the task may raise a `Retry` with ``max``; after that the task fails. None (the
+      default) for no limit.
+    - ``deadline``: seconds (or a timedelta) after the task was enqueued, or an aware datetime. If the next attempt
+      would start later, the task fails. None (the default) for no deadline.
 
-    Whatever these say, a task with ``expires`` becomes a dead letter of type ``expired`` if its next attempt would start
-    after that. After ten retries in a row that do not count and have delays below 1 second, the next ones wait 1 second, and
-    after 1,000 in a row the task becomes a dead letter.
+    In any case, a task with ``expires`` becomes a dead letter of type ``expired`` if its next attempt would start after
+    the expiry. After ten retries in a row that do not count and have delays below 1 second, further retries wait 1
+    second. After 1,000 such retries in a row the task becomes a dead letter.
 
-    Raises `TaskUsageError` if ``delay`` is a text, and `TaskValidationError` if a limit is none.
+    Raises `TaskUsageError` if ``delay`` is a text, and `TaskValidationError` if a limit is not valid.
     """
 
     def __init__(
@@ -152,7 +154,8 @@ def _deadline(given: float | timedelta | datetime | None) -> float | datetime | 
 
 
 class Discard(Exception):  # noqa: N818 - an instruction, not an error
-    """Raise it in a task whose work is no longer wanted: it ends as CANCELED, without retry and without a dead letter.
+    """Raise this in a task whose work is no longer wanted. The task ends as CANCELED, without a retry and without a
+    dead letter.
 
     ``reason`` is a text for the task's history, empty by default.
     """
@@ -172,7 +175,7 @@ def _text(reason: object, what: str) -> str:
 
 
 class TaskRevoked(BaseException, Interruption):
-    """Raised inside a task that is its worker's no longer: it was canceled or lost, or is given back.
+    """Raised inside a task that no longer belongs to its worker, because the task was canceled, lost or given back.
 
-    Not an `Exception`: the task's own handlers let it pass.
+    This class is not an `Exception`, so that ``except Exception`` in the task does not catch it.
     """

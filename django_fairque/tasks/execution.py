@@ -1,9 +1,9 @@
 """Functions with which a worker runs a task: first `prepare`, then `execute` or `aexecute`; `run_batch` for a batch task.
 
-None of them raises because of a task or of a task's record: they always return an `Outcome` for `FairQueue.settle`. Only
-an exception from outside may escape: a `SoftTimeLimitExceeded` set in the thread after the function had returned, or the
-`CancelledError` of a coroutine that its worker canceled. The worker knows why it did so: it then calls `failed_outcome`, or
-releases the lease.
+These functions do not raise errors because of a task or of its record: they always return an `Outcome` for
+`FairQueue.settle`. Only an exception that was set from outside can escape: a `SoftTimeLimitExceeded` that was set in
+the thread after the function had returned, or the `CancelledError` of a coroutine that the worker canceled. The worker
+knows the reason, and then calls `failed_outcome` or releases the lease.
 
 `retries.py` decides whether a failed task is tried again, and after how long; `failed_outcome` makes the outcome.
 """
@@ -60,9 +60,9 @@ logger = get_logger("django_fairque.tasks")
 def prepare(lease: Lease, services: Services) -> Run | Outcome:
     """Find the function and the arguments of a leased task.
 
-    ``lease`` is the task's; ``services`` are what the worker provides. Returns the attempt; an outcome instead if it
-    can't run, here or at all. The worker chooses where to run it: ``run.definition.is_async`` and
-    ``run.definition.options.batch``.
+    ``lease`` is the lease of the task; ``services`` are provided by the worker. Returns the attempt, or an outcome if
+    the task can't run in this worker or at all. The worker decides where the attempt runs, with the help of
+    ``run.definition.is_async`` and ``run.definition.options.batch``.
     """
     try:
         lease.check()
@@ -81,13 +81,15 @@ def prepare(lease: Lease, services: Services) -> Run | Outcome:
             return Outcome.release(lease, delay=signing.MISMATCH_DELAY_SECONDS)
         signing.log_refused(services.queue, lease.task_id, error)
         return Outcome.poison(lease, error.with_traceback(None))
-    except (TaskSerializationError, ValueError) as error:  # a damaged record raises these errors (see Lease)
+    except (TaskSerializationError, ValueError) as error:  # a damaged record raises one of these errors (see `Lease`)
         return Outcome.poison(lease, error.with_traceback(None))
     return Run(lease, definition, services, args, kwargs, get_time_limit(timeout, definition, services))
 
 
 def get_time_limit(own: float | None, definition: AnyDefinition, services: Services) -> float | None:
-    """Return the task's time limit in seconds: its ``own``, else its function's, its queue's or the worker's. None: no limit."""
+    """Return the task's time limit in seconds: the task's ``own`` limit, or else the limit of its function, of its
+    queue or of the worker. None for no limit.
+    """
     for limit in (own, definition.options.timeout, services.config.default_task_timeout):
         if limit is not None:
             return limit
@@ -97,7 +99,7 @@ def get_time_limit(own: float | None, definition: AnyDefinition, services: Servi
 def execute(run: Run) -> Outcome:
     """Run a task in this thread; an ``async def`` task on a new event loop.
 
-    ``run`` is what `prepare` returned. Returns the outcome; errors of the task are part of it.
+    ``run`` is the attempt that `prepare` returned. Returns the outcome, which also represents errors of the task.
     """
     return run_batch([run])[0]
 
@@ -105,15 +107,15 @@ def execute(run: Run) -> Outcome:
 async def aexecute(run: Run) -> Outcome:
     """Run an ``async def`` task on the running loop, in an `asyncio.Task`.
 
-    ``run`` is what `prepare` returned. Returns the outcome. `asyncio.CancelledError` is passed on: the code that
-    canceled it decides about the task.
+    ``run`` is the attempt that `prepare` returned. Returns the outcome. `asyncio.CancelledError` is passed on: the code
+    that canceled it decides about the task.
     """
     return (await arun_batch([run]))[0]
 
 
 def run_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """Call the function once for all ``runs``: several of one batch task, or one of any task. Returns one outcome for each,
-    in their order.
+    """Call the function once for all ``runs``: the tasks of one batch, or a single task. Returns one outcome for each
+    run, in the order of ``runs``.
     """
     if runs[0].definition.is_async:
         return async_to_sync(arun_batch)(runs)
@@ -130,7 +132,8 @@ def run_batch(runs: Sequence[Run]) -> list[Outcome]:
 
 
 async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
-    """Await the function once for all ``runs``, as `run_batch` calls it. Returns one outcome for each, in their order.
+    """Await the function once for all ``runs``, like `run_batch`. Returns one outcome for each run, in the order of
+    ``runs``.
 
     `asyncio.CancelledError` is passed on to the code that canceled it.
     """
@@ -150,8 +153,8 @@ async def arun_batch(runs: Sequence[Run]) -> list[Outcome]:
 class Call:
     """One call of a task's function, for one run or for all runs of a batch, in a thread or a coroutine.
 
-    The context manager makes the task the current one, and keeps an exception of the function as the task's failure.
-    ``errors`` are the classes that are kept; all by default.
+    The context manager sets `current_task`, and records an exception of the function as the task's failure. ``errors``
+    are the classes of exceptions that are recorded; by default all.
     """
 
     def __init__(self, runs: Sequence[Run], errors: type[BaseException] = BaseException) -> None:
@@ -160,9 +163,9 @@ class Call:
         self._is_batch = bool(definition.options.batch)
         self._started = self._took = 0.0
         self._frames = 1
-        """The number of frames of the package between this call and the task's function."""
+        """The number of the package's stack frames between this call and the task's function."""
         self.values: Sequence[Any] = ()
-        """For each run, the value that the function returned, or the exception that it raised."""
+        """For each run, the value that the function returned or the exception that it raised."""
         self.function = definition.function
         first = runs[0]
         self.args, self.kwargs = first.args, first.kwargs
@@ -184,7 +187,9 @@ class Call:
         self._token = running.set(self.contexts[0])
 
     def around_function(self) -> AbstractContextManager[object]:
-        """Begin to measure the time. Returns a span around the function, where spans are on."""
+        """Return a context manager that measures the time of the function, and opens a span around it if tracing is
+        on.
+        """
         self._started = perf_counter()
         first = self._runs[0]
         if not first.services.tracing or hooks.tracing is None:
@@ -214,8 +219,10 @@ class Call:
         return True
 
     def outcomes(self) -> list[Outcome]:
-        """Return the outcome of each run. The runs of a batch share the time equally, as the time of an item is not known."""
-        values, self.values = self.values, ()  # else an error keeps its traceback's frames, and these keep the error
+        """Return the outcome of each run. The time is divided equally between the runs of a batch, because the time of
+        a single item is unknown.
+        """
+        values, self.values = self.values, ()  # otherwise an error, its traceback and this frame keep each other alive
         if not self._is_batch:
             return [_outcome(self._runs[0], values[0], self._took)]
         took = self._took / len(self._runs)
@@ -228,7 +235,9 @@ def _outcome(run: Run, value: Any, took: float) -> Outcome:
 
 
 def _from_the_task(error: BaseException, frames: int) -> BaseException:
-    """Return the error without the first ``frames`` of its traceback, so that it begins in the task's own code."""
+    """Return the error without the first ``frames`` entries of its traceback, so that the traceback begins in the
+    task's own code.
+    """
     trace = get_traceback(error)
     while frames and trace and trace.tb_next:
         frames, trace = frames - 1, trace.tb_next
@@ -256,7 +265,9 @@ def _arguments(lease: Lease, definition: AnyDefinition) -> tuple[list[Any], dict
 
 
 def decode_arguments(payload: Any, definition: AnyDefinition) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the function, of those in the payload. `TaskSerializationError` if they don't fit its annotations."""
+    """Return the arguments for the function from the decoded payload. Raise `TaskSerializationError` if they don't fit
+    the function's annotations.
+    """
     if isinstance(payload, dict) and len(payload) == 2 + ("about" in payload):
         args, kwargs = payload.get("args"), payload.get("kwargs")
         is_one_item = isinstance(args, list) and len(args) == 1 and not kwargs
@@ -271,7 +282,9 @@ def decode_arguments(payload: Any, definition: AnyDefinition) -> tuple[list[Any]
 def load_arguments(
     definition: AnyDefinition, args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of the function, of those in the payload. `TaskSerializationError` if they don't fit its annotations."""
+    """Return the arguments for the function from the arguments in the payload. Raise `TaskSerializationError` if they
+    don't fit the function's annotations.
+    """
     if definition.types is None:
         return args, kwargs
     try:
@@ -284,26 +297,28 @@ def load_arguments(
 
 
 UNKNOWN_TASK_GRACE_SECONDS = 600.0
-"""Seconds for which a task of an unknown name is put off."""
+"""Seconds for which a worker puts off a task with an unknown name. After that the task fails."""
 UNKNOWN_TASK_DELAY_SECONDS = 30.0
-"""Seconds until it is offered again, perhaps to a worker that knows it."""
+"""Seconds until a task with an unknown name is offered again, perhaps to a worker that knows the name."""
 MAX_UNKNOWN_TASKS = 10_000
-"""Most tasks remembered; when as many are known, others stay put off until there is room."""
+"""Maximum number of tasks with unknown names that are remembered. When this number is reached, new ones stay put off
+until there is room."""
 MAX_UNKNOWN_NAMES = 100
-"""Most names remembered, to report them."""
+"""Maximum number of unknown names that are remembered for reports."""
 UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS
-"""Seconds without a task of a name after which this process no longer reports the name: another worker runs its tasks, or
-nobody enqueues them."""
+"""Seconds without a task of an unknown name, after which this process no longer reports the name: either another worker
+runs its tasks, or no such task is enqueued any more."""
 
 
 @dataclass(eq=False)
 class UnknownTasks:
-    """Tasks with names that this process does not know, and when it first got each of them. Thread-safe.
+    """The fetched tasks whose names this process does not know, each with the time when it was first fetched.
+    Thread-safe.
 
     Args:
-        grace: seconds for which a task is put off.
-        delay: seconds until it is offered again.
-        memory: the most tasks remembered.
+        grace: seconds for which a task is put off before it fails.
+        delay: seconds until the task is offered again.
+        memory: the maximum number of tasks that are remembered.
         clock: returns seconds, like `time.monotonic`.
     """
 
@@ -312,13 +327,17 @@ class UnknownTasks:
     memory: int = MAX_UNKNOWN_TASKS
     clock: Callable[[], float] = time.monotonic
     _first_seen: dict[str, float] = field(default_factory=dict)
-    """When this process fetched each task of an unknown name for the first time, by task id; the oldest first."""
+    """The time when this process first fetched each task with an unknown name, by task id. The oldest entry is the
+    first."""
     _names: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When a warning about the name was logged, and when the last task of that name came."""
+    """Two times for each unknown name: when a warning about the name was logged, and when the last task with that name
+    was fetched."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def should_warn(self, name: str) -> bool:
-        """Record that a task of this name came. Return whether to log a warning: once for each name and grace period."""
+        """Record that a task with this unknown name was fetched. Return whether to log a warning, once for each name
+        and grace period.
+        """
         now = self.clock()
         with self._lock:
             warned_at = self._names.get(name, (now - self.grace, now))[0]
@@ -329,7 +348,7 @@ class UnknownTasks:
             return is_due
 
     def names(self) -> list[str]:
-        """Return the sorted names of which tasks came in the last `UNKNOWN_NAME_SECONDS`."""
+        """Return the sorted unknown names of tasks that were fetched in the last `UNKNOWN_NAME_SECONDS`."""
         if not self._names:
             return []
         now = self.clock()
@@ -342,7 +361,7 @@ class UnknownTasks:
             )
 
     def may_wait(self, task_id: str) -> bool:
-        """Return whether to put the task off once more. After False its grace period is over."""
+        """Return whether to put off the task with an unknown name once more. False if its grace period is over."""
         now = self.clock()
         with self._lock:
             first_seen = self._first_seen.get(task_id)
@@ -350,7 +369,8 @@ class UnknownTasks:
                 del self._first_seen[task_id]
                 return False
             if first_seen is None:
-                while self._first_seen:  # forget tasks whose grace ended long ago: another worker has run them
+                # forget tasks whose grace period ended long ago, because another worker has run them
+                while self._first_seen:
                     oldest = next(iter(self._first_seen))
                     if now - self._first_seen[oldest] < 2 * self.grace:
                         break
@@ -367,17 +387,19 @@ class Services:
     Args:
         queue: the queue's name.
         config: the queue's own options (retries, size limit).
-        send_progress: writes ``(lease, current, total, message)``. The call may block and may raise any error of the engine,
-            and is never made in an event loop's thread.
-        handler: called with the payload of tasks that are bare payloads (``WorkerConfig.handler``).
-        timeout: seconds a task may run when neither it nor its queue says.
+        send_progress: function that sends a progress report: ``(lease, current, total, message)``. The call may block
+            and may raise any error of the engine, and is never made in an event loop's thread.
+        handler: called with the payload of tasks without a name (``WorkerConfig.handler``).
+        timeout: the time limit in seconds of a task for which neither the task nor its queue sets a limit.
         own_queue: the queue to read from; by default the configured one of this name.
         tracing: whether each run has a span of OpenTelemetry.
-        middleware: that of the setting ``MIDDLEWARE``.
+        middleware: the middleware of the setting ``MIDDLEWARE``.
         signing: how signatures are used: on, off or verify-only.
-        key_watch: the keys that sign tasks, taken when the worker began.
-        capture_logs: begins to keep what an attempt logs, from a level on; None outside of a worker.
-        revoked: the leases of tasks canceled under this worker; may change at any time, from any thread.
+        key_watch: watches the keys that sign tasks; made when the worker started.
+        capture_logs: function that starts to capture the log lines of an attempt, from a level on; None outside of a
+            worker.
+        revoked: the leases of tasks that were canceled while this worker held them; any thread may change these at any
+            time.
     """
 
     queue: str
@@ -396,29 +418,30 @@ class Services:
 
     @cached_property
     def bare(self) -> AnyDefinition | None:
-        """The definition that runs tasks that are bare payloads."""
+        """Return the definition of the task that runs bare payloads (tasks without a name)."""
         return None if self.handler is None else handler_definition(self.handler)
 
     def parent_results(self, task_id: str) -> dict[str, Any]:
-        """Read the results of the tasks that this one depends on. Blocks."""
+        """Read the results of the tasks that ``task`` depends on. Blocks."""
         return self.queue_to_read.parent_results(task_id, load_result)
 
     def xcom(self, namespace: str, user: str) -> XCom:
         return self.queue_to_read.xcom(namespace, user=user)
 
     def close_limit(self, lease: Lease, key: str, until: float | timedelta | datetime) -> None:
-        """Close a limit of a running task. Blocks."""
+        """Close a limit of a running task until a moment (`TaskContext.close_limit`). Blocks."""
         filled, user = find_limit(lease, key)
         self.queue_to_read.limit(filled, user).close(until)
 
     @property
     def queue_to_read(self) -> FairQueue:
-        """The queue that the tasks come from. Its methods block."""
+        """Return the queue from which the tasks are fetched. Its methods block."""
         return self.own_queue or conf.get_queue(self.queue)
 
 
 def find_limit(lease: Lease, key: str) -> tuple[str, str | None]:
-    """Return the filled-in key of a limit of a running task, and its user; None for a limit that all users share.
+    """Return the key of a running task's limit with its names filled in, and the user of the limit; None as user for a
+    limit that all users share.
 
     Raises:
         TaskUsageError: the task has no limit with this key.
@@ -437,10 +460,10 @@ NO_OUTCOME = object()
 
 
 class BatchResult:
-    """The outcome of each item of a batch; returned by a batch task that reports them item by item.
+    """The outcome of each item of a batch. A batch task returns this object to report its items one by one.
 
-    ``items`` is the list that the task was called with, or its length. An item without a result counts as failed, and
-    is tried again: it may not have been processed.
+    ``items`` is the list that the task was called with, or its length. An item without a report counts as failed and is
+    tried again, because it may not have been processed.
     """
 
     def __init__(self, items: Sized | int) -> None:
@@ -448,19 +471,19 @@ class BatchResult:
         self.outcomes: list[Any] = [NO_OUTCOME] * size
 
     def ok(self, index: int, value: Any = None) -> None:
-        """Report that item ``index`` is done; ``value`` (JSON, None by default) is its result.
+        """Report that item ``index`` has succeeded; ``value`` (JSON, None by default) is its result.
 
-        Raises `TaskUsageError` if ``value`` is an exception, or there is no such item.
+        Raises `TaskUsageError` if ``value`` is an exception, or if the batch has no such item.
         """
         if is_a(value, BaseException):
             raise TaskUsageError(f"BatchResult.ok: an exception is no result; use fail({index}, …), got {short(value)}")
         self._set_outcome(index, value)
 
     def fail(self, index: int, error: BaseException | str) -> None:
-        """Report that item ``index`` failed with ``error``, an exception or a text; whether it is tried again is
-        decided as for any task.
+        """Report that item ``index`` failed with ``error``, an exception or a text. The item is tried again under the
+        same conditions as any other failed task.
 
-        Raises `TaskUsageError` if ``error`` is something else, or there is no such item.
+        Raises `TaskUsageError` if ``error`` has another type, or if the batch has no such item.
         """
         if not is_a(error, (BaseException, str)):
             raise TaskUsageError(f"BatchResult.fail: expected an exception or text, got {short(error)}")
@@ -492,7 +515,7 @@ class BatchResult:
 
 
 def values_by_item(value: Any, size: int) -> Sequence[Any]:
-    """The function's result or exception for each item."""
+    """Return the function's result or exception for each item of the batch."""
     if value is None:
         return [None] * size
     if not isinstance(value, (list, tuple, BatchResult)):
@@ -512,9 +535,9 @@ def values_by_item(value: Any, size: int) -> Sequence[Any]:
 
 @dataclass(eq=False)
 class Run:
-    """An attempt that can begin; made by `prepare`. ``lease`` is that of the task, ``definition`` the task's
-    declaration, ``services`` what the worker provides, ``args`` and ``kwargs`` the arguments. ``timeout`` is in
-    seconds, None for no limit.
+    """An attempt that can begin, made by `prepare`. ``lease`` is the lease of the task, ``definition`` the task's
+    declaration, and ``services`` are provided by the worker. ``args`` and ``kwargs`` are the arguments. ``timeout`` is
+    in seconds, None for no limit.
     """
 
     lease: Lease
@@ -524,13 +547,15 @@ class Run:
     kwargs: dict[str, Any]
     timeout: float | None
     log_capture: CapturesLogs | None = None
-    """Collects the log lines of the attempt from its beginning; None if they are not kept. The worker closes it at the end."""
+    """Captures the log lines of the attempt from its beginning; None if they are not captured. The worker closes the
+    capture at the end."""
 
 
 def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
-    """The task returned ``value``. One that can't be kept fails it for good: trying again would give it again.
+    """Return the outcome of a task that returned ``value``. If the value can't be stored, the task fails for good,
+    because another attempt would return such a value again.
 
-    Code of the value's class may raise anything here.
+    Code of the value's class may raise any exception here.
     """
     try:
         if run.definition.types is not None:
@@ -548,14 +573,16 @@ def finished_outcome(run: Run, value: Any, took: float) -> Outcome:
 
 
 def failed_outcome(run: Run, error: BaseException, took: float | None = None) -> Outcome:
-    """Return the outcome of a task that raised ``error``, or was stopped with it. KeyboardInterrupt and SystemExit are
-    its failures too.
+    """Return the outcome of a task that raised ``error``, or that was stopped with it. KeyboardInterrupt and SystemExit
+    count as failures of the task too.
 
-    ``run`` is the attempt, ``took`` the worker time in seconds that is charged; by default that since the lease began.
+    ``run`` is the attempt. ``took`` is the worker time in seconds that is charged to the user; by default, the time
+    since the lease began.
     """
-    step = decide_next_step(error, run.definition, retries_left=1)  # the server checks that one is left
+    step = decide_next_step(error, run.definition, retries_left=1)  # the server checks that a retry is left
     if step is NextStep.GIVE_BACK:
-        # A positive `took` shows the server that the task has begun: with `max_deliveries` 1 it does not start a second time.
+        # A positive `took` shows the server that the task has begun. If `max_deliveries` is 1, such a task does not
+        # start a second time.
         return Outcome.release(run.lease, took=took)
     if step is NextStep.CANCEL:
         return Outcome.discard(run.lease, get_message(error), took=took)

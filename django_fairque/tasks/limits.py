@@ -1,4 +1,4 @@
-"""Limits by key, as tasks declare them, and the keys of one call."""
+"""Limits by key: how a task declares them, and the keys that they have in one call."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from django_fairque.safely import Interruption, get_message, is_a, type_name
 from .errors import TaskUsageError
 
 USER_FIELD = "user"
-"""The name that stands for the task's user in a key."""
+"""The name in braces that stands for the task's user in a key."""
 _FIELD = re.compile(r"{([^{}]*)}")
 
 
 @dataclass(frozen=True)
 class _KeyLimit:
-    """The key of a limit, and who shares it."""
+    """The key of a limit, and whether all users share the limit."""
 
     key: str
-    """The key, in which names in braces are arguments of the task."""
+    """The key. Names in braces in it are replaced by arguments of the task."""
 
     def _check(self, scope: object) -> None:
         where = f"{type(self).__name__}({short(self.key)})"
@@ -56,7 +56,7 @@ class _KeyLimit:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The names in the key's braces, in their order."""
+        """The names in the key's braces, in the order of the key."""
         return _FIELD.findall(self.key)
 
     @cached_property
@@ -66,17 +66,18 @@ class _KeyLimit:
 
     @cached_property
     def is_computed(self) -> bool:
-        """Whether the key or the value is computed for each call."""
+        """Whether the key or the limit's value is computed for each call."""
         return bool(self.fields) or any(callable(getattr(self, name, None)) for name in ("at_once", "rate"))
 
     @cached_property
     def pattern(self) -> tuple[str, bool]:
-        """The same for limits whose keys differ only in the names of arguments."""
+        """A text that is equal for two limits whose keys differ only in the names of arguments."""
         return _FIELD.sub(lambda found: found[0] if found[1] == USER_FIELD else "{}", self.key), self.is_of_user
 
     def fill_key(self, user: str, read: Callable[[str], Any]) -> str:
-        """Return the key of one call for ``user``. ``read`` returns the argument of a name. Raises `TaskUsageError` for a value
-        that has no text, and for a key of more than 256 bytes."""
+        """Return the limit's key in one call for ``user``. ``read`` returns the argument with a name. Raises
+        `TaskUsageError` if an argument can't be written as text, or if the key is longer than 256 bytes.
+        """
         if not self.fields:
             return self.key
 
@@ -89,7 +90,7 @@ class _KeyLimit:
             raise TaskUsageError(str(error)) from None
 
     def _write(self, name: str, value: object) -> str:
-        # Members of an enum are written as their values, which is how they arrive at the worker.
+        # Members of an enum are replaced by their values, because the worker receives the values.
         if isinstance(value, str):
             return str.__str__(value)
         if value is None or isinstance(value, (bool, uuid.UUID)):
@@ -102,7 +103,7 @@ class _KeyLimit:
         )
 
     def _read_value(self, value: Any, user: str, check: Callable[[Any], Any]) -> Any:
-        """Return the checked value for a user. A function of the project may raise anything."""
+        """Return the checked value of the limit for a user. Handle any exception of the project's function."""
         if not callable(value):
             return check(value)
         try:
@@ -122,11 +123,11 @@ class _KeyLimit:
 
 @dataclass(frozen=True)
 class Concurrency(_KeyLimit):
-    """A limit on how many tasks of a ``key`` run at once: ``Concurrency("mailbox:{mailbox_id}", 1)``.
+    """A limit on how many tasks with the same ``key`` run at the same time: ``Concurrency("mailbox:{mailbox_id}", 1)``.
 
-    All tasks that name the key share it. Names in braces are arguments of the task, and ``{user}`` is the task's user, which
-    makes it a limit for each user. ``at_once`` is the number of tasks, from 1 to 1,000,000, or a function that gets the user's id
-    and returns the number; it is called where a task is sent.
+    All tasks that name the same key share the limit. Names in braces are arguments of the task. ``{user}`` is the
+    task's user, so each user has a separate limit. ``at_once`` is the number of tasks, from 1 to 1,000,000, or a
+    function that gets the user's id and returns the number. The function is called when a task is sent.
 
     Raises `TaskUsageError` if a value can't be used.
     """
@@ -138,7 +139,7 @@ class Concurrency(_KeyLimit):
     """The reaction when all places are taken: ``"wait"`` (the default); ``"skip"`` refuses the task where it is sent;
     ``"newest"`` cancels the older tasks that wait for the key, of all users."""
     scope: Literal["user"] | None = None
-    """``"user"`` for a limit of each user; None (the default) for one of all users together."""
+    """``"user"`` for a separate limit for each user; None (the default) for one limit for all users together."""
 
     def __post_init__(self) -> None:
         self._check(self.scope)
@@ -151,17 +152,18 @@ class Concurrency(_KeyLimit):
             )
 
     def build(self, key: str, user: str) -> TaskLimit:
-        """Return the limit of one call with the filled-in ``key``, for ``user``. For the package."""
+        """Return the limit of one call for ``user``; ``key`` is the key with its names filled in. For the package."""
         number = self._read_value(self.at_once, user, lambda value: _check_number(value, "at_once"))
         return TaskLimit(key, number, is_of_user=self.is_of_user, at_limit=self.at_limit)
 
 
 @dataclass(frozen=True)
 class Rate(_KeyLimit):
-    """A limit on how many tasks of a ``key`` start in a period: ``Rate("stripe", "100/s", burst=20)``.
+    """A limit on how many tasks with the same ``key`` start in a period: ``Rate("stripe", "100/s", burst=20)``.
 
-    Keys and braces are those of `Concurrency`. ``rate`` is a number of tasks per s, m, h or d (``"100/m"``, ``"5/10s"``), or a
-    function that gets the user's id and returns that text. In any period at most the rate and ``burst`` tasks start.
+    Keys and braces have the same meaning as in `Concurrency`. ``rate`` is a number of tasks per s, m, h or d
+    (``"100/m"``, ``"5/10s"``), or a function that gets the user's id and returns that text. In any period at most the
+    rate and ``burst`` tasks start.
 
     Raises `TaskUsageError` if a value can't be used.
     """
@@ -170,9 +172,9 @@ class Rate(_KeyLimit):
     """Tasks per unit of time, or a function of the user's id."""
     _: KW_ONLY
     burst: int = 1
-    """The number of tasks that may start at once after a quiet time, from 1 (the default) to 1,000,000."""
+    """The number of tasks that may start at once after a period without tasks, from 1 (the default) to 1,000,000."""
     scope: Literal["user"] | None = None
-    """``"user"`` for a limit of each user; None (the default) for one of all users together."""
+    """``"user"`` for a separate limit for each user; None (the default) for one limit for all users together."""
 
     def __post_init__(self) -> None:
         self._check(self.scope)
@@ -181,7 +183,7 @@ class Rate(_KeyLimit):
         _check_number(self.burst, f"Rate({short(self.key)}): burst")
 
     def build(self, key: str, user: str) -> TaskLimit:
-        """Return the limit of one call with the filled-in ``key``, for ``user``. For the package."""
+        """Return the limit of one call for ``user``; ``key`` is the key with its names filled in. For the package."""
         gap = gap_of(*self._read_value(self.rate, user, _check_rate))
         return TaskLimit(key, gap=gap, burst=self.burst, is_of_user=self.is_of_user)
 
@@ -208,7 +210,9 @@ def _check_rate(value: object, where: str = "") -> tuple[int, int]:
 
 
 def check_limits(value: Any, name: str) -> tuple[Limit, ...]:
-    """Return the limits of a declaration. Raises `ValueError` for other values, and for two that contradict each other."""
+    """Return the limits of a declaration. Raises `ValueError` for values of other types, and for limits that contradict
+    each other.
+    """
     several = [value] if isinstance(value, (Concurrency, Rate)) else value
     if isinstance(several, (str, bytes)) or not isinstance(several, Iterable):
         several = [value]
@@ -228,7 +232,7 @@ def check_limits(value: Any, name: str) -> tuple[Limit, ...]:
 
 
 def find_problem(limits: Iterable[Limit], signature: inspect.Signature, *, is_batch: bool) -> str:
-    """Return a sentence about names in keys that are no arguments of the function; empty if there are none."""
+    """Return an error sentence if names in the keys are not arguments of the function; otherwise an empty text."""
     kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
     known = (
         [] if is_batch else [name for name, parameter in signature.parameters.items() if parameter.kind not in kinds]
@@ -247,7 +251,7 @@ def find_problem(limits: Iterable[Limit], signature: inspect.Signature, *, is_ba
 def build_limits(
     limits: Sequence[Limit], user: str, read: Callable[[str], Any], shards: int = 1
 ) -> tuple[TaskLimit, ...]:
-    """Return the limits of one call, one for each key. ``read`` returns the argument of a name.
+    """Return the limits of one call, one limit for each key. ``read`` returns the argument with a name.
 
     Raises:
         TaskUsageError: a key or a value can't be used.
@@ -263,7 +267,7 @@ def build_limits(
 
 
 def _merge(first: TaskLimit, second: TaskLimit) -> TaskLimit:
-    """Return both as one limit. Keys of different texts may be equal in one call."""
+    """Merge two limits into one. Two keys that are declared differently may be equal in one call."""
     merged = TaskLimit(
         first.key,
         second.at_once if first.at_once is None else first.at_once,
@@ -280,7 +284,9 @@ def _merge(first: TaskLimit, second: TaskLimit) -> TaskLimit:
 
 
 def find_shard_problem(limit: Limit | TaskLimit, shards: int) -> str:
-    """Return a sentence if a shared limit has less than one place for each shard; else an empty text."""
+    """Return an error sentence if a shared limit allows fewer tasks than the queue has shards; otherwise an empty
+    text.
+    """
     at_once = getattr(limit, "at_once", None)
     if limit.is_of_user or not isinstance(at_once, int) or at_once >= shards:
         return ""
@@ -291,7 +297,9 @@ def find_shard_problem(limit: Limit | TaskLimit, shards: int) -> str:
 
 
 def find_conflicts(declared: Mapping[str, Sequence[Limit]]) -> Iterator[tuple[str, str, str]]:
-    """Yield ``(key, task, other task)`` for each key with two values, among the limits by the name of the task."""
+    """Yield ``(key, task, other task)`` for each key for which two tasks declare different values. ``limits`` contains
+    the limits by task name.
+    """
     known: dict[tuple[type, str, bool], tuple[str, Limit]] = {}
     for name, limits in declared.items():
         for limit in limits:

@@ -1,8 +1,8 @@
 """Middleware: code of a project that runs around sending and running tasks, and the headers that are sent with a task.
 
-The middleware of the setting ``MIDDLEWARE`` comes first, in its order, then that of ``@task(middleware=…)``. The first
-one is the outermost. Middleware can raise an error but can't suppress one: the value of ``__exit__`` is ignored, so
-that no middleware can turn the failure of a task into a success.
+The middleware of the setting ``MIDDLEWARE`` comes first, in the order of the setting, then the middleware of
+``@task(middleware=…)``. The first middleware is the outermost. Middleware can raise an error but can't suppress one:
+the value of ``__exit__`` is ignored, so that no middleware can turn the failure of a task into a success.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 Facts = TypeVar("Facts", "TaskSend", "TaskRun")
 
 MAX_HEADERS_BYTES = 16_384
-"""The limit for the names and values of a task's headers together, in bytes."""
+"""Maximum bytes of the names and values of a task's headers together."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 NO_MIDDLEWARE = nullcontext()
-"""The context manager of a middleware that does nothing here."""
+"""The context manager of a middleware that does not override a method."""
 
 
 @dataclass(eq=False)
@@ -46,22 +46,22 @@ class TaskSend:
     """One call that sends tasks, for `TaskMiddleware.around_send`."""
 
     queue: str
-    """The name of the queue."""
+    """The name of the queue to which the tasks are sent."""
     tasks: Sequence[Task]
-    """The tasks that are sent: the one of `enqueue`, or all of `enqueue_many` or of a pipeline."""
+    """The tasks that are sent: one task of `enqueue`, or all tasks of `enqueue_many` or of a pipeline."""
     headers: dict[str, str] = field(default_factory=dict)
-    """The headers that are sent with each of the tasks. Middleware adds to them before the tasks are sent. Initially
-    the ``baggage`` of OpenTelemetry, if there is some and ``TRACING`` is on; else empty."""
+    """The headers that are sent with each of the tasks. Middleware adds to them before the tasks are sent. If
+    ``TRACING`` is on, the initial headers contain the ``baggage`` of OpenTelemetry, if there is any."""
 
 
 class TaskRun:
-    """One call of a task's function, for `TaskMiddleware.around_run`. A worker makes it from the ``tasks`` of the call,
-    the ``name`` of the task, and ``is_async``: whether its function is a coroutine function.
+    """One call of a task's function, for `TaskMiddleware.around_run`. A worker makes this object from the ``tasks`` of
+    the call, the ``name`` of the task, and ``is_async``, which shows whether the function is a coroutine function.
     """
 
     def __init__(self, tasks: Sequence[TaskContext], name: str, *, is_async: bool) -> None:
         self.tasks = tuple(tasks)
-        """All tasks of a batch; else the only one. Each has the attributes of `current_task`."""
+        """All tasks of a batch, or else the only task. Each entry has the attributes of `current_task`."""
         self.name = name
         """The name of the task."""
         self.is_async = is_async
@@ -72,12 +72,12 @@ class TaskRun:
 
     @property
     def task(self) -> TaskContext:
-        """The task. For a batch, its first task."""
+        """The task that runs; for a batch, its first task."""
         return self.tasks[0]
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
+        """The name of the queue from which the task comes."""
         return self.task.queue
 
     @property
@@ -99,9 +99,9 @@ class TaskMiddleware:
     """Code around sending and around running tasks. Extend this class, and override the methods that you need.
 
     Each method returns a context manager. One instance serves all threads and coroutines of a process, so keep the data
-    of one call in the context manager and not in the instance. An error that leaves ``__enter__`` or ``__exit__`` of
-    `around_send` is raised in the code that sends; one of `around_run` is the failure of the task. Middleware can't
-    suppress an error.
+    of one call in the context manager and not in the instance. An error in ``__enter__`` or ``__exit__`` of
+    `around_send` is raised in the code that sends the task. An error in those of `around_run` makes the task fail.
+    Middleware can't suppress an error.
     """
 
     async_capable: ClassVar[bool] = False
@@ -109,8 +109,8 @@ class TaskMiddleware:
     enters and leaves them in the thread that runs its synchronous code (`sync_to_async`). Default: False."""
 
     def around_send(self, send: TaskSend) -> AbstractContextManager[object]:  # noqa: ARG002 - overriding methods use it
-        """Return the context manager around sending. Headers that it adds to ``send.headers`` on entering are sent with
-        the tasks.
+        """Return the context manager around sending. Headers that its ``__enter__`` adds to ``send.headers`` are sent
+        with the tasks.
 
         ``send`` describes the call. Inside a transaction the context ends when the tasks are enqueued, and not at the
         commit.
@@ -126,9 +126,10 @@ class TaskMiddleware:
         return NO_MIDDLEWARE if self._lacks("around_send") else self._adapt_method(self.around_send, send)
 
     def around_run(self, run: TaskRun) -> AbstractContextManager[object]:  # noqa: ARG002 - overriding methods use it
-        """Return the context manager around a task's function. Its time counts as the task's, for limits too.
+        """Return the context manager around a task's function. The time that the context manager takes counts as time
+        of the task, also for time limits.
 
-        ``run`` describes the call. A batch is one run.
+        ``run`` describes the call. For a batch there is only one call.
         """
         self._check_pair("around_run", "around_arun")
         return NO_MIDDLEWARE
@@ -144,8 +145,9 @@ class TaskMiddleware:
         return getattr(type(self), method) is getattr(TaskMiddleware, method)
 
     def _check_pair(self, method: str, asynchronous: str) -> None:
-        """Raise `TaskUsageError` if only ``asynchronous`` is overridden. Otherwise a task would run without the
-        middleware, silently."""
+        """Raise `TaskUsageError` if only the method named ``asynchronous`` is overridden. Otherwise synchronous tasks
+        would silently run without the middleware.
+        """
         if not self._lacks(asynchronous):
             raise TaskUsageError(
                 f"{type(self).__qualname__} has {asynchronous} only, and this code is synchronous: override {method} as well"
@@ -159,7 +161,7 @@ class TaskMiddleware:
 
 
 class _OnLoop:
-    """An asynchronous context manager that enters a synchronous one on the event loop."""
+    """An asynchronous context manager that enters and leaves a synchronous context manager on the event loop."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
         self._manager = make()
@@ -174,11 +176,11 @@ class _OnLoop:
 
 
 class _InThread:
-    """An asynchronous context manager that makes, enters and leaves a synchronous one in the thread of the coroutine's
-    synchronous code, because the database connections are there.
+    """An asynchronous context manager that makes, enters and leaves a synchronous context manager in the thread that
+    runs the coroutine's synchronous code, because the database connections are there.
 
-    Entering and leaving use one context (`contextvars.Context`), because a variable can only be reset in the context in
-    which it was set. The coroutine sees the variables that are set there.
+    The same context (`contextvars.Context`) is used for entering and leaving, because a variable can only be reset in
+    the context in which it was set. Variables that are set in this context are copied to the coroutine.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
@@ -189,7 +191,7 @@ class _InThread:
     async def __aenter__(self) -> None:
         try:
             await sync_to_async(self._call)(self._enter)
-        except asyncio.CancelledError:  # the thread goes on and enters it
+        except asyncio.CancelledError:  # the thread continues, and enters the context manager
             await sync_to_async(self._call)(self._leave, None, None, None)
             raise
 
@@ -209,7 +211,9 @@ class _InThread:
             manager.__exit__(*error)
 
     def _call(self, function: Callable[..., None], *args: object) -> None:
-        """Call the function in the kept context. `sync_to_async` copies the variables between this thread and the coroutine."""
+        """Call the function in the kept context. `sync_to_async` copies the context variables between this thread and
+        the coroutine.
+        """
         _copy_variables(copy_context(), self._context.run, self._context)
         try:
             self._context.run(function, *args)
@@ -218,7 +222,9 @@ class _InThread:
 
 
 def _copy_variables(source: Context, run: Callable[[Callable[[Any], object], Any], object], target: Context) -> None:
-    """Set the variables that differ: ``run`` calls a variable's setter with a value in the target."""
+    """Set the context variables that have different values. ``run`` calls a variable's setter with a value in the
+    target context.
+    """
     for variable, value in source.items():
         if variable not in target or target[variable] is not value:
             run(variable.set, value)
@@ -227,11 +233,13 @@ def _copy_variables(source: Context, run: Callable[[Callable[[Any], object], Any
 # --- loading ---
 
 _instances: dict[object, TaskMiddleware] = {}
-"""By dotted path or class, for the whole process."""
+"""The middleware instances of this process, by dotted path or class."""
 
 
 def load(given: object) -> TaskMiddleware:
-    """Return the middleware for a dotted path, a class or an instance. Raises `ConfigurationError` if it is no middleware."""
+    """Return the middleware for a dotted path, a class or an instance. Raises `ConfigurationError` for any other
+    value.
+    """
     if isinstance(given, TaskMiddleware):
         return given
     found = _instances.get(given)
@@ -263,7 +271,9 @@ def _make_middleware(given: object) -> TaskMiddleware:
 
 
 def load_all(given: Iterable[object]) -> tuple[TaskMiddleware, ...]:
-    """Return all of them, in their order. Raises `ConfigurationError` for the first that is no middleware."""
+    """Return the middleware for all values, in their order. Raises `ConfigurationError` for the first value that is not
+    a middleware.
+    """
     return tuple(map(load, given))
 
 
@@ -271,7 +281,9 @@ def load_all(given: Iterable[object]) -> tuple[TaskMiddleware, ...]:
 
 
 class Sending(ExitStack):
-    """The context around one call that sends tasks: the span, then the middleware; then the tasks get their headers."""
+    """The context around one call that sends tasks. On entering, a span is opened first, then the middleware is
+    entered, then the headers are attached to the tasks.
+    """
 
     def __init__(self, span: AbstractContextManager[object], middleware: Iterable[object], send: TaskSend) -> None:
         super().__init__()
@@ -288,7 +300,7 @@ class Sending(ExitStack):
 
 
 class AsyncSending(AsyncExitStack):
-    """The same context in a coroutine."""
+    """The context around one call that sends tasks, in a coroutine."""
 
     def __init__(self, span: AbstractContextManager[object], middleware: Iterable[object], send: TaskSend) -> None:
         super().__init__()
@@ -305,7 +317,9 @@ class AsyncSending(AsyncExitStack):
 
 
 def enter(stack: ExitStack, manager: AbstractContextManager[object]) -> None:
-    """Enter the context manager and leave it with the stack. Its ``__exit__`` can't suppress an error."""
+    """Enter the context manager, and register it in the stack, which will leave it. Its ``__exit__`` can't suppress an
+    error.
+    """
     manager.__enter__()
 
     def leave(*error: Any) -> None:
@@ -315,7 +329,7 @@ def enter(stack: ExitStack, manager: AbstractContextManager[object]) -> None:
 
 
 async def aenter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[object]) -> None:
-    """Do the same as `enter`, for coroutines."""
+    """Enter an asynchronous context manager in the same way as `enter`."""
     await manager.__aenter__()
 
     async def leave(*error: Any) -> None:
@@ -325,7 +339,7 @@ async def aenter(stack: AsyncExitStack, manager: AbstractAsyncContextManager[obj
 
 
 def attach_headers(send: TaskSend) -> None:
-    """Put the headers into the payloads of the tasks. Raises `TaskUsageError` if the headers are not valid."""
+    """Add the headers to the payloads of the tasks. Raises `TaskUsageError` if the headers are not valid."""
     if not send.headers:
         return
     check_headers(send.headers)
@@ -335,7 +349,9 @@ def attach_headers(send: TaskSend) -> None:
 
 
 def check_headers(headers: dict[str, str]) -> None:
-    """Raise `TaskUsageError` unless names and values are valid texts and take at most `MAX_HEADERS_BYTES` together."""
+    """Raise `TaskUsageError` unless all names and values are valid texts of at most `MAX_HEADERS_BYTES` bytes
+    together.
+    """
     size = 0
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""The options of a task: those of the decorator, those of one call, and their checks."""
+"""The options of a task: the options of the decorator, the options of one call, and the checks of both."""
 
 from __future__ import annotations
 
@@ -28,21 +28,24 @@ DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 MAX_LOG_LEVEL = 1000
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
 ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
-"""The same values as in the engine's `Task`. Importing that would make every web process import pydantic."""
+"""The same values as in the engine's `Task`. The list is repeated here, because importing the engine's model would make
+every web process import pydantic."""
 
 Check = Callable[[Any, str], Any]
-"""``(value, name)`` -> the value as it is kept; `ValueError` says what was expected."""
+"""A function ``(value, name)`` that returns the checked value in the form that is kept. Its `ValueError` contains the
+expected form."""
 Seconds = Union[float, timedelta]  # noqa: UP007 - evaluated on 3.10 too
 Moment = Union[float, datetime, timedelta]  # noqa: UP007
 OwnBackoff = Callable[[int, BaseException], float | timedelta | None]
-"""``(retries so far, error)`` -> seconds until the next attempt, None to give up."""
+"""A function ``(retries so far, error)`` that returns the seconds until the next attempt, or None to give up."""
 
 
 class Backoff(TypedDict, total=False):
-    """The delay before a retry: ``base × 2^retries`` seconds, at most ``cap``, lengthened at random by up to the
-    fraction ``jitter``.
+    """The delay before a retry: ``base × 2^retries`` seconds, at most ``cap``. A random part is added, up to the
+    fraction ``jitter`` of the delay.
 
-    Values that are not given are the queue's: ``base`` 1 second, ``cap`` 3600 seconds, ``jitter`` 0.1 by default.
+    Missing values are taken from the queue, whose defaults are ``base`` 1 second, ``cap`` 3600 seconds and ``jitter``
+    0.1.
     """
 
     base: float
@@ -65,7 +68,7 @@ class _SharedOptions(TypedDict, total=False):
     debounce_max_wait: Seconds | None
     task_id: str | None
     depends_on: object
-    """An id or a result of `enqueue`, or several."""
+    """The id of a task, the result of `enqueue`, or a sequence of these."""
 
 
 class DeclaredOptions(_SharedOptions, total=False):
@@ -82,7 +85,7 @@ class DeclaredOptions(_SharedOptions, total=False):
     capture_logs: bool | int | str
     limits: Limit | Sequence[Limit]
     middleware: Sequence[object]
-    """Subclasses of `TaskMiddleware`, instances, or their dotted paths."""
+    """Subclasses of `TaskMiddleware`, their instances, or their dotted paths."""
 
 
 class SendOptions(_SharedOptions, total=False):
@@ -101,11 +104,11 @@ ENGINE_OPTIONS = split_names("""
     task_id max_deliveries execute_after delay expires_at expires sla timeout unique_for debounce debounce_max_wait
     depends_on on_dependency_failure
 """)
-"""Options that the engine's task takes unchanged."""
+"""Names of options that are passed unchanged to the engine's task."""
 
 
 def user_id(value: object, name: str) -> str:
-    """Return the id of a user as text. Applications may give text, an integer key or a UUID."""
+    """Return the id of a user as text. A project can pass a text, an integer key or a UUID."""
     import uuid
 
     if (isinstance(value, int) and not isinstance(value, bool)) or isinstance(value, uuid.UUID):
@@ -124,7 +127,9 @@ def celery_hint(name: str) -> str:
 
 
 def unknown_option(name: str, allowed: frozenset[str]) -> str:
-    """Return the hint for an unknown option: the place where it belongs, the nearest name, or all names."""
+    """Return the hint for an unknown option: the place where the option can be used, or the option with the most
+    similar name, or the names of all options.
+    """
     known = CELERY_OPTIONS.get(name, "")
     if known in allowed and known:
         return f"unknown option {name!r}; it is called {known!r} here"
@@ -170,8 +175,8 @@ def _positive(value: Any, name: str) -> float:
 
 def _moment(value: Any, name: str) -> Any:
     if isinstance(value, datetime) and value.tzinfo is None and not settings.USE_TZ:
-        value = timezone.make_aware(value)  # Django's naive datetimes are in TIME_ZONE
-    moment(value, name)  # a timedelta is kept: it counts from when the task is sent
+        value = timezone.make_aware(value)  # like Django, interpret a naive datetime in TIME_ZONE
+    moment(value, name)  # a timedelta is kept, because it is counted from the time when the task is sent
     return value
 
 
@@ -283,7 +288,7 @@ def _middleware(value: Any, name: str) -> tuple[object, ...]:
 
 
 class Option(NamedTuple):
-    """The metadata of an option: its check, its default in words, and its names in Celery and `django.tasks`."""
+    """The metadata of an option: its check, its default as a text, and its names in Celery and `django.tasks`."""
 
     check: Check
     default: str = "none"
@@ -292,105 +297,107 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """The table of the options of `@task` and of ``.using(…)``, with their values after the check: lengths of time in seconds,
-    sizes in bytes. None leaves a value to the queue or the worker.
+    """All options of `@task` and ``.using(…)``, with their checked values: lengths of time in seconds, sizes in bytes.
+    If an option is None, the queue or the worker determines the value.
 
-    Each docstring is the option's text in the documentation and in the docstrings of `@task` and ``using``:
-    ``python -m tests.tools.task_options`` writes these.
+    The docstring of an option is also used in the documentation and in the docstrings of `@task` and ``using``, where
+    ``python -m tests.tools.task_options`` writes it.
     """
 
     name: Annotated[str, Option(_task_name, "``module.qualname``")] = ""
-    """The name of the task in the queue. Keep it when the function moves."""
+    """The name of the task in the queue. Keep the name when you move the function."""
     user: Annotated[str | Callable[..., object] | None, Option(_user, "the current user")] = None
-    """The user that a task is for: the name of an argument, or a function of the arguments."""
+    """The user that a task is for: the name of an argument that contains the user, or a function that gets the
+    arguments and returns the user."""
     user_id: Annotated[str | None, Option(user_id, "the user that the declaration names")] = None
     """The user that the call is for: text, an integer or a UUID."""
     priority: Annotated[Priority, Option(_priority, "``NORMAL``")] = Priority.NORMAL
-    """From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``."""
+    """The order among the tasks of the same user, from ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``."""
     lane: Annotated[
         Lane | None, Option(_or_none(check_lane), "that of the block or the running task, else ``normal``")
     ] = None
-    """The lane across all users: ``urgent`` if a person waits for the task, ``normal``, or ``bulk`` if it may wait for the
-    tasks of all others. Urgent and bulk tasks have no ``priority``.
-    """
+    """The lane, which orders the tasks of all users: ``urgent`` if a person waits for the task, ``normal``, or ``bulk``
+    if the task may wait for all other tasks. In the urgent and bulk lanes ``priority`` has no effect."""
     queue: Annotated[str, Option(_text, "``default``", ("routing_key", "queue_name"))] = "default"
     """The name of a declared queue."""
     max_retries: Annotated[int | None, Option(_or_none(_whole(0, 1000)), "the queue's, 3")] = None
     """The number of attempts after the first."""
     max_deliveries: Annotated[int | None, Option(_or_none(_whole(1, 1000)), "the queue's, 5")] = None
-    """The largest number of starts if none has an outcome, because the process dies or the lease ends. Then the task is a dead
-    letter of type ``poisoned``. With 1 it never starts a second time: it is a dead letter too if another task ends its process,
-    or if its worker is stopped while it runs.
-    """
+    """The maximum number of starts if no start has an outcome, because the process dies or the lease ends. After that
+    the task is a dead letter of type ``poisoned``. With 1 the task never starts a second time: it is a dead letter even
+    if another task ended its process, or if its worker was stopped while it ran."""
     retry_on: Annotated[Sequence[type[BaseException]], Option(_retry_on, "every exception", ("autoretry_for",))] = (
         BaseException,
     )
-    """The exceptions that are worth another attempt. Others make a dead letter at once."""
+    """The exceptions after which a task is tried again. After any other exception the task is a dead letter at once."""
     backoff: Annotated[
         Backoff | OwnBackoff | None, Option(_backoff, "1, 2, 4, 8 … s", ("default_retry_delay", "retry_backoff"))
     ] = None
-    """The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so far, error) that
-    returns seconds, or None to stop retrying. The function is called after the last failure too.
-    """
+    """The delay before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so far, error)
+    that returns seconds, or None to stop retrying. The function is also called after the last failure."""
     timeout: Annotated[
         float | None, Option(_positive, "the queue's, else the worker's, 300 s", ("time_limit", "soft_time_limit"))
     ] = None
-    """The time that one attempt may take. A longer attempt fails and is always retried."""
+    """The maximum time of one attempt. A longer attempt fails and is always retried."""
     delay: Annotated[float | None, Option(_delay, "none", ("countdown",))] = None
-    """The time until a task may start. The server counts it."""
+    """The time until a task may start, counted by the server."""
     execute_after: Annotated[Moment | None, Option(_moment, "none", ("eta", "run_after"))] = None
-    """The moment at which a task may start; a timedelta counts as ``delay`` does."""
+    """The moment at which a task may start; a timedelta has the same meaning as in ``delay``."""
     expires: Annotated[float | None, Option(_positive)] = None
-    """The time after which a task is a dead letter if it has not started. This limit ends retries too. The server counts it."""
+    """The time after which a task that has not started becomes a dead letter, counted by the server. The task is not
+    retried after this time either."""
     expires_at: Annotated[Moment | None, Option(_moment)] = None
-    """The moment at which a task is a dead letter if it has not started; a timedelta counts as ``expires`` does."""
+    """The moment at which a task that has not started becomes a dead letter; a timedelta has the same meaning as in
+    ``expires``."""
     sla: Annotated[float | None, Option(_positive, "the priority's")] = None
     """The time within which a task should start."""
     task_id: Annotated[str | None, Option(_or_none(check_id), "a new one")] = None
-    """The id of the task that each call makes. While a task with this id has not ended, sending it again changes nothing."""
+    """The id of the task that each call makes. While a task with this id has not ended, sending the same id again has
+    no effect."""
     depends_on: Annotated[tuple[str, ...], Option(_dependencies)] = ()
-    """The id or the result of a task that must have finished before, or several."""
+    """The task that must finish before, or several tasks: task ids, or results of ``enqueue``."""
     on_dependency_failure: Annotated[str, Option(_policy, "``wait``")] = "wait"
-    """The reaction to the failure of a task that this one depends on: ``wait``, ``cancel`` or ``run``."""
+    """The reaction if a task that this task depends on fails: ``wait``, ``cancel`` or ``run``."""
     unique_for: Annotated[float | None, Option(_positive)] = None
-    """The time within which the same call for the same user is the same task. The first call counts."""
+    """The time in which equal calls for the same user result in only one task. The time begins with the first call."""
     debounce: Annotated[float | None, Option(_positive)] = None
-    """The time to wait for another call with the same arguments, which starts the wait again. The last call's ``expires``
-    counts, the first call's ``depends_on``.
-    """
+    """The time to wait for another call with the same arguments, which starts the wait again. The task gets ``expires``
+    of the last call and ``depends_on`` of the first call."""
     debounce_max_wait: Annotated[float | None, Option(_positive, "ten times ``debounce``")] = None
-    """The time after the first call at which the wait ends at the latest."""
+    """The maximum time from the first call until the wait ends."""
     isolated: Annotated[bool, Option(_switch, "``False``")] = False
-    """Run each task in a separate process, which no other task can end."""
+    """Run each task alone in a separate process, so that no other task can end its process."""
     max_memory: Annotated[int | None, Option(_memory)] = None
-    """Isolate each task, and end its process if it uses more resident memory than this, for example ``"500MB"`` or ``"2GB"``.
-    Only that task fails.
-    """
+    """The maximum resident memory of the task's process, for example ``"500MB"`` or ``"2GB"``. The task runs alone in a
+    separate process, which is ended if it uses more. Only that task fails."""
     capture_logs: Annotated[int | None, Option(_log_level, "``False``")] = None
-    """Keep the lines that each attempt logs: ``True``, or the lowest level, such as ``"INFO"``. Not for batches."""
+    """Keep the log lines of each attempt: ``True``, or the lowest level to keep, such as ``"INFO"``. Not for
+    batches."""
     middleware: Annotated[tuple[object, ...], Option(_middleware)] = ()
-    """Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances, or their dotted
-    paths.
-    """
+    """Middleware of this task, inside the middleware of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``,
+    instances, or their dotted paths."""
     limits: Annotated[tuple[Limit, ...], Option(check_limits, "none", ("rate_limit",))] = ()
-    """Limits by key, shared by all tasks that name the key: at most four keys, as ``Concurrency`` and ``Rate``."""
+    """At most four limits (``Concurrency`` or ``Rate``), each with a key. All tasks that name the same key share the
+    limit."""
     batch: Annotated[int, Option(_whole(1, MAX_BATCH))] = 0
-    """The largest number of items in the list that the function is called with, from 1 to 1000."""
+    """The maximum number of items in the list with which the function is called, from 1 to 1000."""
     batch_wait: Annotated[float, Option(duration, "0")] = 0.0
-    """The time to wait for a batch to fill."""
+    """The maximum time to wait until a batch is full."""
     on_commit: Annotated[bool | None, Option(_flag, "the setting ``ENQUEUE_ON_COMMIT``, true")] = None
-    """Wait for the commit of the transaction. ``False`` sends at once, even inside a transaction."""
+    """Send the task when the database transaction commits. ``False`` sends at once, even inside a transaction."""
     database: Annotated[str | None, Option(_or_none(_text), "the first one with an open transaction")] = None
     """The alias of the database whose transaction the task waits for."""
 
     @property
     def is_separate(self) -> bool:
-        """Whether each run has a separate process."""
+        """Whether each attempt runs in a separate process."""
         return self.isolated or self.max_memory is not None
 
     @property
     def is_constant(self) -> bool:
-        """Whether they mean the same at each call: no moment, id or key is computed for it."""
+        """Whether the options have the same values in each call, because no moment, id or key is computed for a
+        call.
+        """
         computed = (
             self.task_id,
             self.execute_after,
@@ -402,25 +409,27 @@ class TaskOptions:
 
     @property
     def names_user(self) -> bool:
-        """Whether they say whom a task is for; else it is the current user."""
+        """Whether the options determine the user of a task. If not, the task is for the current user."""
         return self.user_id is not None or self.user is not None
 
 
 REPLACES = {"delay": "execute_after", "execute_after": "delay", "expires": "expires_at", "expires_at": "expires"}
-"""Two ways of saying one thing: the later one takes the place of the earlier."""
+"""Pairs of options that exclude each other: setting one option removes the other, which was set before."""
 
 
 OPTIONS: dict[str, Option] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(TaskOptions, include_extras=True).items()
 }
 CELERY_OPTIONS = {other: name for name, option in OPTIONS.items() for other in option.other_names}
-"""Our name for an option of Celery or of `django.tasks`."""
+"""The name of this package's option, by the name of the option in Celery or `django.tasks`."""
 
 
 def change_options(
     options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str
 ) -> TaskOptions:
-    """``options`` with ``changes``, each checked; `TaskUsageError` says where, what was expected and what came."""
+    """Return ``options`` with the checked ``changes``. Raise `TaskUsageError` that contains the place, the expected
+    value and the given value.
+    """
     checked: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in allowed:
@@ -441,7 +450,9 @@ def change_options(
 
 
 def checked_option(name: str, value: Any, label: str) -> Any:
-    """The value of one option as `TaskOptions` keeps it; `ValueError` says what was expected of the ``label``."""
+    """Return the value of an option in the form that `TaskOptions` keeps. Raise `ValueError` with the ``label`` and the
+    expected value.
+    """
     return OPTIONS[name].check(value, label)
 
 

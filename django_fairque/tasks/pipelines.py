@@ -1,8 +1,8 @@
 """Pipelines: calls combined with ``>>``, ``<<`` and ``|``, sent as one graph under one run id.
 
-A `Step` is one call that has not been sent. Combining steps makes a `Pipeline`, which can be combined in the same way.
-All are immutable. A step that is used in several places is one task. Each `enqueue` is a new run with new tasks, so one
-pipeline may run many times at once.
+A `Step` is one call that has not been sent. Combined steps are a `Pipeline`, which can be combined in the same way.
+Steps and pipelines are immutable. If a step is used in several places of a pipeline, it is only one task. Each
+`enqueue` starts a new run with new tasks, so several runs of one pipeline may exist at the same time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 RUN_POLL_SECONDS = 0.05
-"""Seconds between two state requests of `PipelineResult.wait`."""
+"""Seconds between two requests of the run's state in `PipelineResult.wait`."""
 
 
 class Composable:
     """An operand of ``>>``, ``<<`` and ``|``: a pipeline, a step, or a task that needs no arguments."""
 
     def as_step(self) -> Pipeline:
-        """Return the pipeline that this operand stands for."""
+        """Return this operand as a pipeline."""
         raise NotImplementedError
 
     def __rshift__(self, after: Composable) -> Pipeline:
@@ -61,7 +61,7 @@ class Composable:
 
 
 class Pipeline(Composable):
-    """Steps and the order between them, made by ``>>``, ``|``, `chain` and `group`."""
+    """Steps and the order between the steps, made by ``>>``, ``|``, `chain` and `group`."""
 
     def __init__(
         self, steps: Iterable[Step], edges: Iterable[tuple[Step, Step]], heads: Iterable[Step], tails: Iterable[Step]
@@ -69,7 +69,7 @@ class Pipeline(Composable):
         self.steps = tuple(dict.fromkeys(steps))
         _check_bare(self.steps)
         self.edges = tuple(dict.fromkeys(edges))
-        """``(before, after)``."""
+        """Pairs of steps ``(before, after)``."""
         self.heads = tuple(dict.fromkeys(heads))
         self.tails = tuple(dict.fromkeys(tails))
 
@@ -83,13 +83,14 @@ class Pipeline(Composable):
     def enqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        """Send the whole graph or nothing. Inside a database transaction, send it when the transaction commits.
+        """Send all tasks of the pipeline, or none. Inside a database transaction, they are sent when the transaction
+        commits.
 
         ``run_id`` is the run's id; a new one by default. ``on_commit`` and ``database`` are the options of
         `Sendable.using`; by default the values of the steps. Returns a handle on the run.
 
         Raises `DependencyCycleError`, `TaskUsageError` or `TaskValidationError` if the graph is not valid;
-        `BacklogFullError` or `RedisConnectionError` if the queue did not accept it.
+        `BacklogFullError` or `RedisConnectionError` if the queue did not accept the tasks.
         """
         options, tasks = self._build(run_id, on_commit, database)
         return self._result(options, tasks, sending.send(options, tasks))
@@ -97,9 +98,9 @@ class Pipeline(Composable):
     async def aenqueue(
         self, *, run_id: str | None = None, on_commit: bool | None = None, database: str | None = None
     ) -> PipelineResult:
-        """Send the whole graph or nothing, from a coroutine.
+        """Send all tasks of the pipeline, or none, from a coroutine.
 
-        ``run_id``, ``on_commit``, ``database`` and the errors are those of `enqueue`. Returns a handle on the
+        ``run_id``, ``on_commit``, ``database`` and the errors are the same as for `enqueue`. Returns a handle on the
         run.
         """
         if all(step.options.names_user for step in self.steps):
@@ -137,7 +138,9 @@ class Pipeline(Composable):
         return replace(options, middleware=tuple(middleware)) if middleware else options, tasks
 
     def _get_common_option(self, option: str) -> Any:
-        """Return the value of an option on which the steps agree; None if no step has one."""
+        """Return the value of an option that all steps with this option have in common; None if no step has the
+        option.
+        """
         named = sorted({value for step in self.steps if (value := getattr(step.options, option)) is not None})
         if len(named) > 1:
             raise TaskUsageError(
@@ -177,33 +180,35 @@ class Step(Pipeline):
 
     @property
     def expires(self) -> float | None:
-        """Seconds between sending and expiry: a task that has not started by then becomes a dead letter. None if it
-        never expires, or expires at a fixed moment.
+        """The seconds after sending at which the task expires: if it has not started by then, it becomes a dead letter.
+        None if the task never expires, or expires at a fixed moment.
         """
         given = self.options.expires_at
         return given.total_seconds() if isinstance(given, timedelta) else self.options.expires
 
     def using(self, **options: Unpack[SendOptions]) -> Step:
-        """Return another step: the same call, sent with other ``options``, which are those of `Sendable.using`.
+        """Return another step for the same call with other ``options`` (see `Sendable.using`).
 
-        Raises `TaskUsageError` as that does.
+        Raises `TaskUsageError` in the same cases.
         """
         changes = change_options(self.options, options, SENDABLE, f"{self.name}.s().using()")
         return Step(self._call, self.name, changes, self.args, self.kwargs)
 
     def to_task(self) -> Task:
-        """Return the engine's task for this call alone, as a schedule keeps it, without the current user and lane."""
+        """Return the engine's task for this call alone, as a schedule stores it. The task has neither the current user
+        nor the current lane.
+        """
         with as_user(None), current_lane.hold(None):
             task = self._call(self.options, self.args, self.kwargs)
         sending.refuse_unimportable([task])
         return task
 
     def to_send(self) -> Task:
-        """Return the engine's task for this call. Its user is the call's, else the current user."""
+        """Return the engine's task for this call. The user is the call's user, or else the current user."""
         return self._call(self.options, self.args, self.kwargs)
 
     def place_in_run(self, task: Task, depends_on: Sequence[str], run_id: str) -> Task:
-        """Return the same task in its place in a run: ``task`` with the ids in ``depends_on`` and the ``run_id``."""
+        """Return a copy of ``task`` that belongs to a run: with the ids of ``depends_on`` and with the ``run_id``."""
         parents = tuple(dict.fromkeys((*self.options.depends_on, *depends_on)))
         copy = task.model_copy(update={"depends_on": parents, "run_id": run_id})
         return copy.set_payload_bytes(task.payload_bytes, self.options.task_id)
@@ -234,23 +239,23 @@ class PipelineResult(Handle):
         return list(self._results.values())
 
     def view(self) -> RunView:
-        """Return the run's tasks at this moment. Raises `TaskNotFoundError` before the commit, and after the queue has
-        deleted all of its tasks.
+        """Return the current state of the run's tasks. Raises `TaskNotFoundError` before the commit, and after the
+        queue has deleted all tasks of the run.
         """
         return self._queue_to_ask().run(self.id)
 
     @property
     def state(self) -> str:
-        """The run's state now: running, finished, failed (until its dead letters are requeued or discarded) or
+        """The run's current state: running, finished, failed (until its dead letters are requeued or discarded) or
         canceled.
 
-        Raises `TaskNotFoundError` as `view` does.
+        Raises `TaskNotFoundError` in the same cases as `view`.
         """
         return self.view().state
 
     def cancel(self) -> int:
-        """Cancel the tasks that have not ended. If the transaction has not committed, they are not sent. Returns the
-        number of canceled tasks.
+        """Cancel the run's tasks that have not ended. If the transaction has not committed, the tasks are not sent.
+        Returns the number of canceled tasks.
 
         Raises `TaskNotFoundError` if the queue does not know the run any more.
         """
@@ -271,16 +276,16 @@ class PipelineResult(Handle):
         raise self._too_late(timeout)
 
     async def aview(self) -> RunView:
-        """Return the run's tasks at this moment. Raises `TaskNotFoundError` as `view` does."""
+        """Return the current state of the run's tasks. Raises `TaskNotFoundError` in the same cases as `view`."""
         return await (await self._aqueue_to_ask()).run(self.id)
 
     async def astate(self) -> str:
-        """Return the run's `state` now. Raises `TaskNotFoundError` as `view` does."""
+        """Return the run's current `state`. Raises `TaskNotFoundError` in the same cases as `view`."""
         return (await self.aview()).state
 
     async def acancel(self) -> int:
-        """Cancel the tasks that have not ended, as `cancel` does. Returns the number of canceled tasks. Raises
-        `TaskNotFoundError` as `cancel` does.
+        """Cancel the run's tasks that have not ended. Returns the number of canceled tasks. Raises `TaskNotFoundError`
+        in the same cases as `cancel`.
         """
         if any(result.is_waiting for result in self.results):
             return sum([await result.acancel() for result in reversed(self.results)])
@@ -289,7 +294,7 @@ class PipelineResult(Handle):
     async def await_(self, timeout: float | timedelta | None = None) -> str:
         """Await until the run is not ``running`` any more. Returns its `state`.
 
-        ``timeout`` and the error are those of `wait`.
+        ``timeout`` and the error are the same as for `wait`.
         """
         for pause in self._pauses(timeout, RUN_POLL_SECONDS, RUN_POLL_SECONDS):
             if (state := await self.astate()) != "running":
@@ -304,7 +309,7 @@ class PipelineResult(Handle):
 def chain(*pipelines: Composable) -> Pipeline:
     """Return a pipeline that runs ``pipelines`` one after the other: ``chain(a, b, c)`` is ``a >> b >> c``.
 
-    Raises `TaskUsageError` if one of them is neither a pipeline nor a task without arguments.
+    Raises `TaskUsageError` if an argument is neither a pipeline nor a task without arguments.
     """
     return reduce(lambda before, after: before >> after, _check_parts("chain", pipelines))
 
@@ -312,7 +317,7 @@ def chain(*pipelines: Composable) -> Pipeline:
 def group(pipelines: Iterable[Composable], *loose: NoReturn) -> Pipeline:
     """Return a pipeline that runs ``pipelines`` at the same time, as ``a | b | c`` does: ``group([a, b, c])``.
 
-    Raises `TaskUsageError` if it is called without a list: ``loose`` takes the other arguments of such a call.
+    Raises `TaskUsageError` if it is called without a list; ``loose`` then contains the other arguments.
     """
     if loose or not isinstance(pipelines, Iterable):
         got = ", ".join(map(repr, (pipelines, *loose)))
@@ -339,7 +344,9 @@ def _check_parts(what: str, given: Sequence[Composable]) -> Sequence[Pipeline]:
 
 
 def _check_bare(steps: Iterable[Step]) -> None:
-    """Refuse a task that is written twice without ``.s()``: it is unclear whether one task or two are meant."""
+    """Raise `TaskUsageError` if a task is written twice in a pipeline without ``.s()``, because it is unclear whether
+    one task or two tasks are meant.
+    """
     seen: dict[int, Step] = {}
     for step in steps:
         if step.bare is not None and seen.setdefault(id(step.bare), step) is not step:

@@ -1,6 +1,6 @@
 """The decorator `task`, and the tasks of this process by name.
 
-A worker runs only functions that are registered here. A name that comes from a server never causes an import.
+A worker runs only functions that are registered here. A task name that comes from the server never causes an import.
 """
 
 from __future__ import annotations
@@ -27,27 +27,30 @@ R = TypeVar("R")
 
 _tasks: dict[str, AnyDefinition] = {}
 _imports: dict[str, object] = {}
-"""By name, the module spec of the import that made the task."""
+"""The module spec of the import that declared a task, by the task's name."""
 _duplicates: dict[str, tuple[AnyDefinition, AnyDefinition]] = {}
 _listeners: list[Callable[[str], None]] = []
 _mistake_sources: list[Callable[[], list[str]]] = []
 
 
 def on_register(listener: Callable[[str], None]) -> None:
-    """Call ``listener`` with the name of each task that is registered from now on. The same listener is added once."""
+    """Call ``listener`` with the name of each task that is registered from now on. If the same listener is passed
+    again, it is still called once.
+    """
     if listener not in _listeners:
         _listeners.append(listener)
 
 
 def register(definition: AnyDefinition) -> None:
-    """Make the task runnable under its name. Only a new import of the same function (autoreload) may replace a task.
+    """Make the task runnable under its name. A task may only be replaced by a new import of the same function
+    (autoreload).
 
-    A second function of the same name in the same module also replaces the first one, as it does in the module itself;
-    `duplicates` lists it.
+    A second function with the same name in the same module also replaces the first function, as in the module itself;
+    `duplicates` then lists the name.
     """
     name = definition.name
     known = _tasks.setdefault(name, definition)
-    # Each import or reload of a module makes a new spec. A shell has none.
+    # Each import or reload of a module makes a new spec. Modules of a shell have no spec.
     spec = getattr(sys.modules.get(definition.function.__module__), "__spec__", None)
     before, _imports[name] = _imports.get(name), spec
     if name.partition(".")[0] in sending.SHELL_MODULES:
@@ -71,7 +74,7 @@ def register(definition: AnyDefinition) -> None:
 
 
 def duplicates() -> dict[str, tuple[str, str]]:
-    """Return the names that two functions were registered under, and where each of the two is."""
+    """Return the names that are used by two functions, each with the places of both functions."""
     return {
         name: (_place(first), _place(second))
         for name, (first, second) in _duplicates.items()
@@ -85,14 +88,14 @@ def _place(definition: AnyDefinition) -> str:
 
 
 def add_mistake_source(source: Callable[[], list[str]]) -> None:
-    """Have `mistakes` call ``source``, which returns the mistakes in declarations, each as a sentence."""
+    """Make `mistakes` call ``source``, which returns the mistakes in some declarations, each as a sentence."""
     if source not in _mistake_sources:
         _mistake_sources.append(source)
 
 
 def mistakes() -> list[str]:
-    """Return the mistakes in the project's model events and in the options of its `django.tasks`, each as a sentence.
-    No task is sent for these declarations.
+    """Return the mistakes in the project's model events and in its `django.tasks` options, each as a sentence.
+    Declarations with mistakes send no tasks.
     """
     return [text for source in _mistake_sources for text in source()]
 
@@ -109,7 +112,7 @@ def find(name: str) -> AnyDefinition | None:
 
 
 def get(name: str) -> AnyDefinition:
-    """Return the task of that name. Raises `TaskNotRegisteredError` if `find` does not know it."""
+    """Return the task with this name. Raises `TaskNotRegisteredError` if no such task is registered."""
     found = find(name)
     if found is None:
         raise not_registered(name)
@@ -117,7 +120,7 @@ def get(name: str) -> AnyDefinition:
 
 
 def batch_sizes() -> dict[str, int]:
-    """Return the number of tasks in one call for each batch task, by name."""
+    """Return the maximum number of items per call for each batch task, by task name."""
     return {name: size for name, definition in list(_tasks.items()) if (size := definition.options.batch)}
 
 
@@ -132,7 +135,7 @@ def modules() -> list[str]:
 
 
 def not_registered(name: str) -> TaskNotRegisteredError:
-    """Return the error for a name that `find` does not know."""
+    """Return the error for a task name that is not registered."""
     near = nearest(name, _tasks)
     hint = f"did you mean {near!r}?" if near else "is its module imported, its code deployed?"
     return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")
@@ -152,52 +155,56 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Lengths of time are seconds or a timedelta; None leaves a value to the queue or the worker. The options are, by name:
 
-    - ``name``: The name of the task in the queue. Keep it when the function moves. Default: ``module.qualname``.
-    - ``user``: The user that a task is for: the name of an argument, or a function of the arguments. Default: the
-      current user.
-    - ``priority``: From ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``. Default: ``NORMAL``.
-    - ``lane``: The lane across all users: ``urgent`` if a person waits for the task, ``normal``, or ``bulk`` if it may
-      wait for the tasks of all others. Urgent and bulk tasks have no ``priority``. Default: that of the block or the
-      running task, else ``normal``.
+    - ``name``: The name of the task in the queue. Keep the name when you move the function. Default:
+      ``module.qualname``.
+    - ``user``: The user that a task is for: the name of an argument that contains the user, or a function that gets the
+      arguments and returns the user. Default: the current user.
+    - ``priority``: The order among the tasks of the same user, from ``VERY_LOW`` to ``VERY_HIGH``, or ``CRITICAL``.
+      Default: ``NORMAL``.
+    - ``lane``: The lane, which orders the tasks of all users: ``urgent`` if a person waits for the task, ``normal``, or
+      ``bulk`` if the task may wait for all other tasks. In the urgent and bulk lanes ``priority`` has no effect.
+      Default: that of the block or the running task, else ``normal``.
     - ``queue``: The name of a declared queue. Default: ``default``.
     - ``max_retries``: The number of attempts after the first. Default: the queue's, 3.
-    - ``max_deliveries``: The largest number of starts if none has an outcome, because the process dies or the lease
-      ends. Then the task is a dead letter of type ``poisoned``. With 1 it never starts a second time: it is a dead
-      letter too if another task ends its process, or if its worker is stopped while it runs. Default: the queue's, 5.
-    - ``retry_on``: The exceptions that are worth another attempt. Others make a dead letter at once. Default: every
-      exception.
-    - ``backoff``: The pause before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so
-      far, error) that returns seconds, or None to stop retrying. The function is called after the last failure too.
+    - ``max_deliveries``: The maximum number of starts if no start has an outcome, because the process dies or the lease
+      ends. After that the task is a dead letter of type ``poisoned``. With 1 the task never starts a second time: it is
+      a dead letter even if another task ended its process, or if its worker was stopped while it ran. Default: the
+      queue's, 5.
+    - ``retry_on``: The exceptions after which a task is tried again. After any other exception the task is a dead
+      letter at once. Default: every exception.
+    - ``backoff``: The delay before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so
+      far, error) that returns seconds, or None to stop retrying. The function is also called after the last failure.
       Default: 1, 2, 4, 8 … s.
-    - ``timeout``: The time that one attempt may take. A longer attempt fails and is always retried. Default: the
-      queue's, else the worker's, 300 s.
-    - ``delay``: The time until a task may start. The server counts it. Default: none.
-    - ``expires``: The time after which a task is a dead letter if it has not started. This limit ends retries too. The
-      server counts it. Default: none.
+    - ``timeout``: The maximum time of one attempt. A longer attempt fails and is always retried. Default: the queue's,
+      else the worker's, 300 s.
+    - ``delay``: The time until a task may start, counted by the server. Default: none.
+    - ``expires``: The time after which a task that has not started becomes a dead letter, counted by the server. The
+      task is not retried after this time either. Default: none.
     - ``sla``: The time within which a task should start. Default: the priority's.
-    - ``task_id``: The id of the task that each call makes. While a task with this id has not ended, sending it again
-      changes nothing. Default: a new one.
-    - ``depends_on``: The id or the result of a task that must have finished before, or several. Default: none.
-    - ``on_dependency_failure``: The reaction to the failure of a task that this one depends on: ``wait``, ``cancel`` or
-      ``run``. Default: ``wait``.
-    - ``unique_for``: The time within which the same call for the same user is the same task. The first call counts.
-      Default: none.
-    - ``debounce``: The time to wait for another call with the same arguments, which starts the wait again. The last
-      call's ``expires`` counts, the first call's ``depends_on``. Default: none.
-    - ``debounce_max_wait``: The time after the first call at which the wait ends at the latest. Default: ten times
-      ``debounce``.
-    - ``isolated``: Run each task in a separate process, which no other task can end. Default: ``False``.
-    - ``max_memory``: Isolate each task, and end its process if it uses more resident memory than this, for example
-      ``"500MB"`` or ``"2GB"``. Only that task fails. Default: none.
-    - ``capture_logs``: Keep the lines that each attempt logs: ``True``, or the lowest level, such as ``"INFO"``. Not
-      for batches. Default: ``False``.
-    - ``middleware``: Middleware inside that of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``, instances,
-      or their dotted paths. Default: none.
-    - ``limits``: Limits by key, shared by all tasks that name the key: at most four keys, as ``Concurrency`` and
-      ``Rate``. Default: none.
-    - ``batch``: The largest number of items in the list that the function is called with, from 1 to 1000. Default:
+    - ``task_id``: The id of the task that each call makes. While a task with this id has not ended, sending the same id
+      again has no effect. Default: a new one.
+    - ``depends_on``: The task that must finish before, or several tasks: task ids, or results of ``enqueue``. Default:
       none.
-    - ``batch_wait``: The time to wait for a batch to fill. Default: 0.
+    - ``on_dependency_failure``: The reaction if a task that this task depends on fails: ``wait``, ``cancel`` or
+      ``run``. Default: ``wait``.
+    - ``unique_for``: The time in which equal calls for the same user result in only one task. The time begins with the
+      first call. Default: none.
+    - ``debounce``: The time to wait for another call with the same arguments, which starts the wait again. The task
+      gets ``expires`` of the last call and ``depends_on`` of the first call. Default: none.
+    - ``debounce_max_wait``: The maximum time from the first call until the wait ends. Default: ten times ``debounce``.
+    - ``isolated``: Run each task alone in a separate process, so that no other task can end its process. Default:
+      ``False``.
+    - ``max_memory``: The maximum resident memory of the task's process, for example ``"500MB"`` or ``"2GB"``. The task
+      runs alone in a separate process, which is ended if it uses more. Only that task fails. Default: none.
+    - ``capture_logs``: Keep the log lines of each attempt: ``True``, or the lowest level to keep, such as ``"INFO"``.
+      Not for batches. Default: ``False``.
+    - ``middleware``: Middleware of this task, inside the middleware of the setting ``MIDDLEWARE``: subclasses of
+      ``TaskMiddleware``, instances, or their dotted paths. Default: none.
+    - ``limits``: At most four limits (``Concurrency`` or ``Rate``), each with a key. All tasks that name the same key
+      share the limit. Default: none.
+    - ``batch``: The maximum number of items in the list with which the function is called, from 1 to 1000. Default:
+      none.
+    - ``batch_wait``: The maximum time to wait until a batch is full. Default: 0.
 
     Returns the task, or a decorator if it is called with options. Raises `TaskUsageError` when the module is imported,
     if an option is wrong or does not fit the function.
@@ -233,7 +240,7 @@ def _declare(function: Callable[..., Any], options: dict[str, Any]) -> AnyDefini
 
 
 def _check_function(definition: AnyDefinition) -> None:
-    """Raise `TaskUsageError` if the function and its options don't fit each other."""
+    """Raise `TaskUsageError` if the function does not fit the options."""
     name, options, signature = definition.name, definition.options, definition.signature
     parameters = signature.parameters
     if next(iter(parameters), None) in ("self", "cls"):

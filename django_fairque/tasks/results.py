@@ -1,7 +1,8 @@
-"""`TaskResult`: the state and result of a task that was sent; and canceling tasks.
+"""`TaskResult` gives access to the state and result of a task that was sent. This module also cancels tasks.
 
-All code that depends on Django cancels tasks with the functions of this module, which send `task_canceled` for each
-task. The engine's own `cancel` sends no signal. If the signal has no receiver, no additional requests are sent.
+All parts of the package that use Django cancel tasks with the functions of this module, because these send the signal
+`task_canceled` for each task. The engine's `cancel` sends no signal. If the signal has no receiver, no additional
+requests are made.
 """
 
 from __future__ import annotations
@@ -49,22 +50,26 @@ class CommitHook(Protocol):
     def database(self) -> str: ...
 
     def drop(self, result: TaskResult) -> bool | None:
-        """Remove the task from the tasks to send. Return False if it was removed before, None if it was already sent."""
+        """Remove the task from the tasks to send. Return True if this was done now, False if it was done before, and
+        None if the task was already sent.
+        """
         ...
 
 
 def get_result_queue(name: str, interceptor: Interceptor | None) -> FairQueue:
-    """Return the queue of that name, or the interceptor's replacement for it."""
+    """Return the queue with this name. If tests intercept tasks, return the interceptor's replacement."""
     return conf.get_queue(name) if interceptor is None else interceptor.queue(name)
 
 
 async def aget_result_queue(name: str, interceptor: Interceptor | None) -> AsyncFairQueue:
-    """Return the asynchronous queue of that name, or the interceptor's replacement for it."""
+    """Return the asynchronous queue with this name. If tests intercept tasks, return the interceptor's replacement."""
     return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
 
 class Handle:
-    """Sends requests to a queue. If tasks are intercepted when the handle is made, it always sends them to the interceptor."""
+    """The base class of handles, which send requests to a queue. If tasks are intercepted when a handle is made, it
+    always sends requests to the interceptor.
+    """
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
@@ -77,7 +82,9 @@ class Handle:
         return await aget_result_queue(self.queue, self._interceptor)
 
     def _pauses(self, timeout: float | timedelta | None, first: float, longest: float) -> Iterator[float]:
-        """Yield the seconds to sleep after each request, doubling. After the timeout, yield 0 once more for a last request."""
+        """Yield the seconds to sleep after each request, doubled each time. After the timeout, yield 0 once, for a last
+        request.
+        """
         if timeout is None and self._interceptor is not None:
             yield 0.0
             raise TaskWaitTimeoutError(
@@ -104,22 +111,22 @@ RESULT_HINTS = {
     "task_id": "use id",
     "aget": "use await_(timeout)",
 }
-"""The replacement for each attribute that results have in Celery or `django.tasks`."""
+"""Hints for attributes that results have in Celery or `django.tasks`: the name to use instead."""
 
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
-"""Seconds between two requests of `TaskResult.wait`, doubling from the first to the longest."""
+"""Seconds between two requests of `TaskResult.wait`. The pause doubles from the first to the longest value."""
 
 
 class TaskResult(Handle, Generic[R_co]):
     """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
     ``waiting`` and ``name`` are for the package: the commit hook that the task waits for, and the task's name.
 
-    For type checkers it has the type of the function's result: ``TaskResult[Decimal]``.
+    For type checkers, the class has the type of the function's result as parameter: ``TaskResult[Decimal]``.
 
-    ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record as of
-    the last request. The queue does not know a task that waits for the commit of a transaction: its state is None, and
-    stays None if the transaction is rolled back. With ``unique_for`` or ``debounce`` its id may change at the commit:
-    to the id of the equal task that the queue already had.
+    ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record at the
+    time of the last request. While a task waits for the commit of a transaction, the queue does not know it. Then its
+    state is None, and stays None if the transaction is rolled back. With ``unique_for`` or ``debounce`` the id may
+    change at the commit, if the queue already has an equal task: then the id is that of the earlier task.
     """
 
     def __init__(
@@ -132,14 +139,14 @@ class TaskResult(Handle, Generic[R_co]):
         self._task: Task | None = None
 
     def __repr__(self) -> str:
-        """The task's name, its id, and the state that was read last. Sends no request."""
+        """Return the task's name, its id, and the state that was read last. Sends no request."""
         name = self._name if self._task is None else self._task.name
         state = "waits for the commit" if self._waiting else "state not read yet"
         if self._task is not None:
             state = f"{self._task.state.value} when it was read last"
         return f"<TaskResult {name + ' ' if name else ''}{self.id!r}: {state}>"
 
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
+    if not TYPE_CHECKING:  # for type checkers, because otherwise they would accept any attribute name
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; {RESULT_HINTS[name]}" if name in RESULT_HINTS else ""
@@ -147,30 +154,32 @@ class TaskResult(Handle, Generic[R_co]):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for the commit of a transaction."""
+        """Whether the task waits for the commit of a transaction."""
         return self._waiting is not None
 
     def record_task_id(self, task_id: str) -> None:
-        """Record that the transaction has committed. ``task_id`` is the id of the task in the queue (for a duplicate,
-        the id of the earlier task).
+        """Record that the transaction has committed. ``task_id`` is the id of the task in the queue. For a duplicate it
+        is the id of the earlier task.
         """
         self.id, self._waiting = task_id, None
 
     @property
     def task(self) -> Task | None:
-        """The task as of the last request; None when the queue did not know it then."""
+        """The task's record at the time of the last request; None if the queue did not know the task then."""
         if self._task is None:
             self.refresh()
         return self._task
 
     @property
     def state(self) -> TaskState | None:
-        """The task's state now; None when the queue does not know it (before the commit, or after its retention)."""
+        """The task's current state; None if the queue does not know the task (before the commit, or after its
+        retention).
+        """
         self.refresh()
         return self._state
 
     def refresh(self) -> TaskResult[R_co]:
-        """Read the task again. Returns this handle."""
+        """Read the task's record again. Returns this handle."""
         try:
             self._task = self._queue_to_ask().get_task(self.id)
         except TaskNotFoundError:
@@ -182,8 +191,8 @@ class TaskResult(Handle, Generic[R_co]):
 
         The value has the type of the function's annotation if the task is declared in this process; else it is JSON.
         Raises `TaskNotFinishedError` if the task has not ended; `TaskFailedError` or `TaskCanceledError` if it ended
-        without a result; `TaskNotFoundError` if the queue does not know it; `TaskSerializationError` if the result does
-        not fit the annotation any more (``task.result`` is its JSON).
+        without a result; `TaskNotFoundError` if the queue does not know the task; `TaskSerializationError` if the
+        result no longer fits the annotation (``task.result`` contains the JSON).
         """
         self.refresh()
         return self._value(self.errors if self._state is TaskState.FAILED else [])
@@ -192,7 +201,7 @@ class TaskResult(Handle, Generic[R_co]):
         """Wait until the task ends. Returns its `result`, or raises the errors of `result`.
 
         ``timeout`` is the longest wait in seconds or as a timedelta; None for no limit. Raises `TaskWaitTimeoutError`
-        when the time is over. A task whose transaction has not committed is not waited for.
+        when the time is over. If the task's transaction has not committed, the method does not wait.
         """
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             self.refresh()
@@ -202,8 +211,8 @@ class TaskResult(Handle, Generic[R_co]):
         raise self._too_late(timeout)
 
     def cancel(self) -> bool:
-        """Cancel the task. If its transaction has not committed, the task is not sent. Returns whether it was canceled:
-        False if it had ended.
+        """Cancel the task. If its transaction has not committed, the task is not sent. Returns True if the task was
+        canceled, and False if it had already ended.
 
         Raises `TaskNotFoundError` if the queue does not know the task.
         """
@@ -213,7 +222,7 @@ class TaskResult(Handle, Generic[R_co]):
 
     @property
     def progress(self) -> Progress | None:
-        """The progress that the task has reported; None if it reported none, or is not known."""
+        """The progress that the task has reported; None if the task has reported none or the queue does not know it."""
         return self._queue_to_ask().get_progress(self.id)
 
     @property
@@ -223,18 +232,18 @@ class TaskResult(Handle, Generic[R_co]):
 
     @property
     def position(self) -> int | None:
-        """The number of tasks of the same user before this one; None unless it is QUEUED. Raises `TaskNotFoundError` if
-        the queue does not know the task.
+        """The number of tasks of the same user that come before this task; None unless the task is QUEUED. Raises
+        `TaskNotFoundError` if the queue does not know the task.
         """
         return self._queue_to_ask().position(self.id)
 
     async def astate(self) -> TaskState | None:
-        """Return the task's `state` now."""
+        """Return the task's current `state`."""
         await self.arefresh()
         return self._state
 
     async def arefresh(self) -> TaskResult[R_co]:
-        """Read the task again. Returns this handle."""
+        """Read the task's record again. Returns this handle."""
         queue = await self._aqueue_to_ask()
         try:
             self._task = await queue.get_task(self.id)
@@ -248,7 +257,7 @@ class TaskResult(Handle, Generic[R_co]):
         return self._value(await self.aerrors() if self._state is TaskState.FAILED else [])
 
     async def await_(self, timeout: float | timedelta | None = None) -> R_co:
-        """Await the end of the task. Returns its `result`. ``timeout`` and the errors are those of `wait`."""
+        """Await the end of the task. Returns its `result`. ``timeout`` and the errors are the same as for `wait`."""
         for pause in self._pauses(timeout, FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS):
             await self.arefresh()
             if not self._is_under_way:
@@ -257,7 +266,9 @@ class TaskResult(Handle, Generic[R_co]):
         raise self._too_late(timeout)
 
     async def acancel(self) -> bool:
-        """Cancel the task, as `cancel` does. Returns whether it was canceled. Raises `TaskNotFoundError` as `cancel` does."""
+        """Cancel the task. Returns whether it was canceled. Raises `TaskNotFoundError` in the same cases as
+        `cancel`.
+        """
         if self._waiting is not None and (is_dropped := await sync_to_async(self._waiting.drop)(self)) is not None:
             return is_dropped
         return await acancel(await self._aqueue_to_ask(), self.id)
@@ -271,8 +282,9 @@ class TaskResult(Handle, Generic[R_co]):
         return await (await self._aqueue_to_ask()).history(self.id)
 
     async def aposition(self) -> int | None:
-        """Return the number of tasks of the same user before this one (`position`). Raises `TaskNotFoundError` as
-        `position` does."""
+        """Return the number of tasks of the same user that come before this task (`position`). Raises
+        `TaskNotFoundError` in the same cases as `position`.
+        """
         return await (await self._aqueue_to_ask()).position(self.id)
 
     @property
@@ -317,16 +329,16 @@ class TaskResult(Handle, Generic[R_co]):
 
 
 CANCELED_TASKS_PER_READ = 200
-"""Canceled tasks that are read at once."""
+"""Maximum number of canceled tasks that one request reads."""
 
 MAX_TASKS_PER_CANCEL = 10_000
-"""Tasks of a user that are canceled before the signals for them are sent."""
+"""Maximum number of tasks of a user that are canceled before the signals for them are sent."""
 
 logger = get_logger("django_fairque.tasks")
 
 
 def cancel(queue: FairQueue, task_id: str, reason: str = "") -> bool:
-    """Cancel a task; False if it had ended before, `TaskNotFoundError` if it is not known."""
+    """Cancel a task. Return False if it had already ended. Raise `TaskNotFoundError` if the queue does not know it."""
     is_canceled = queue.cancel(task_id, reason=reason)
     if is_canceled:
         send_task_canceled(queue, [task_id])
@@ -341,12 +353,12 @@ async def acancel(queue: AsyncFairQueue, task_id: str) -> bool:
 
 
 def cancel_many(queue: FairQueue, task_ids: Sequence[str], reason: str) -> int:
-    """Cancel those of these tasks that have not ended; returns how many."""
+    """Cancel the given tasks that have not ended. Return the number of canceled tasks."""
     return cancel_and_send_signals(queue, lambda note: queue.cancel_many(task_ids, reason=reason, note=note))
 
 
 def cancel_run(queue: FairQueue, run_id: str) -> int:
-    """Cancel what has not ended of a run; returns how many tasks."""
+    """Cancel the tasks of a run that have not ended. Return the number of canceled tasks."""
     return cancel_and_send_signals(queue, lambda note: queue.cancel_run(run_id, note=note))
 
 
@@ -370,7 +382,7 @@ def purge_user(queue: FairQueue, user_id: str) -> int:
 
 
 def cancel_and_send_signals(queue: FairQueue, act: Callable[[Note], int]) -> int:
-    """Cancel tasks, and send signals for the canceled ones, also if an error ends the cancellation."""
+    """Cancel tasks, and send signals for the canceled tasks, even if an error ends the cancellation."""
     if not has_canceled_receivers():
         return act(None)
     ids: list[str] = []
@@ -391,7 +403,9 @@ def send_task_canceled(queue: FairQueue, task_ids: Sequence[str]) -> None:
 
 
 async def asend_task_canceled(queue: AsyncFairQueue, task_ids: Sequence[str]) -> None:
-    """Do the same as `send_task_canceled` for coroutines. Synchronous receivers run in the thread for synchronous code."""
+    """Send `task_canceled` for canceled tasks from a coroutine. Synchronous receivers run in the thread for synchronous
+    code.
+    """
     await drive_async(_send_canceled(queue, task_ids, signals.task_canceled.asend_robust))
 
 
@@ -399,7 +413,7 @@ def _send_canceled(queue: FairQueue | AsyncFairQueue, task_ids: Sequence[str], s
     for some in slices(task_ids if has_canceled_receivers() else (), CANCELED_TASKS_PER_READ):
         try:
             tasks = yield queue.get_tasks(some)
-        except FairQueueError as error:  # the tasks are canceled all the same, so the caller does not get it
+        except FairQueueError as error:  # the tasks are canceled nevertheless, so the caller gets no error
             logger.warning(
                 "queue %s: task_canceled was not sent for %d canceled tasks (%s, …), which could not be read: %s",
                 *(queue.name, len(some), some[0], error),

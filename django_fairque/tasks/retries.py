@@ -1,8 +1,10 @@
-"""Decide what follows an attempt that raised an error: whether the task is tried again, and after how long.
+"""Decides what happens after an attempt that raised an error: whether the task is tried again, and after how many
+seconds.
 
-`decide_next_step` is the decision. The worker sends it to the server (`execution.failed_outcome`), which checks that retries are
-left (`engine/lua/commands/settle.lua`). Code around a task's function (the backend for `django.tasks`, Sentry) makes the same
-decision before the worker does. Only `plan_retry` calls code of the project: a backoff function may still end the task.
+`decide_next_step` makes the decision. The worker sends the decision to the server (`execution.failed_outcome`), which
+checks that retries are left (`engine/lua/commands/settle.lua`). Code around a task's function (the backend for
+`django.tasks`, Sentry) makes the same decision before the worker does. Only `plan_retry` calls code of the project: a
+backoff function may still end the task.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ logger = get_logger("django_fairque.tasks")
 
 
 class NextStep(Enum):
-    """The step that follows an attempt that raised an error."""
+    """The next step after an attempt that raised an error."""
 
     RETRY = "retry"
     """The attempt failed, and uses up one of the task's retries."""
@@ -38,32 +40,36 @@ class NextStep(Enum):
     CANCEL = "cancel"
     """The task discarded itself."""
     GIVE_BACK = "give back"
-    """The task is its worker's no longer, or the worker ends."""
+    """The task no longer belongs to its worker, or the worker ends."""
 
 
 class Stop:
-    """The exception with which a worker stopped one coroutine: its class is ``kind``, None as long as the coroutine runs."""
+    """The exception with which a worker stopped a coroutine. ``kind`` is the class of the exception; None while the
+    coroutine has not been stopped.
+    """
 
     def __init__(self, kind: type[BaseException] | None = None) -> None:
         self.kind = kind
 
 
 stopped: ContextVar[Stop] = ContextVar("fairque_stopped", default=Stop(TaskRevoked))  # noqa: B039 - it is never changed
-"""The stop of the coroutine that runs here. Outside of a worker, a canceled coroutine counts as given up."""
+"""The `Stop` of the coroutine that runs in this context. Outside of a worker, a canceled coroutine counts as given
+back."""
 
 
 def replace_cancellation(error: BaseException) -> BaseException:
-    """Return the exception with which the worker stopped the coroutine that runs here, if ``error`` is its cancellation. Any
-    other error is returned as it is.
+    """If ``error`` is the cancellation of the running coroutine by its worker, return the exception with which the
+    worker stopped it. Otherwise return ``error``.
     """
     kind = stopped.get().kind if is_a(error, asyncio.CancelledError) else None
     return error if kind is None else kind().with_traceback(get_traceback(error))
 
 
 def decide_next_step(error: BaseException, definition: AnyDefinition | None, retries_left: int) -> NextStep:
-    """Return the step that follows ``error``. Without a ``definition`` every error is worth another attempt.
+    """Return the next step after ``error``. Without a ``definition`` every error leads to another attempt.
 
-    A time limit is the worker's doing, so it is always worth another attempt.
+    A task that was interrupted at its time limit always gets another attempt, because the error was not raised by the
+    task.
     """
     if is_a(error, Retry):
         if not _uses_up_retry(error):
@@ -87,8 +93,8 @@ def _uses_up_retry(retry: Retry) -> bool:
 def plan_retry(
     error: BaseException, lease: Lease, definition: AnyDefinition, config: QueueConfig
 ) -> tuple[float | None, str]:
-    """Return the seconds until the next attempt, None if the backoff function ends the task; and the limits of a `Retry`, as
-    an outcome has them.
+    """Return the seconds until the next attempt, or None if the backoff function ends the task; and the limits of a
+    `Retry` in the form that an outcome has.
     """
     backoff, limits = definition.options.backoff, ""
     delay: float | None = None

@@ -1,4 +1,4 @@
-"""Schedules that the configuration declares, and writing them to the queues. Workers do this when they start."""
+"""Schedules that the configuration declares. Workers write these schedules to the queues when they start."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ logger = get_logger("django_fairque.tasks")
 
 SOURCE = DECLARED_SOURCE
 ADOPTER = "adopt"
-"""The worker id that keeps an adopted version in force until a worker of this version starts."""
+"""The worker id under which an adopted version stays in force until a worker with this version starts."""
 MAX_DEPLOYMENT_SECONDS = 900
-"""The longest time for which workers of two versions run at the same time during a deployment."""
+"""Maximum seconds of a deployment, in which workers of two versions run at the same time."""
 
 
 class DeclaredSchedules:
-    """The configuration's ``SCHEDULES``. While this version of them is in force on a queue, they are written to that
-    queue.
+    """The configuration's ``SCHEDULES``, which are written to a queue if this version of the configuration is in force
+    on the queue.
 
     Declared schedules are added or changed, and schedules that are no longer declared are removed; other schedules
-    stay. If an operator switches a schedule on or off, that stays until its declaration changes.
+    stay. If an operator switches a schedule on or off, this remains until the declaration of the schedule changes.
 
     Args:
         worker: the id of the worker that runs with these declarations; empty (the default) without a worker.
@@ -54,18 +54,21 @@ class DeclaredSchedules:
         self.version = declarations.version_name(self._config.code_version, _digest_schedules(self._config.schedules))
         self._worker, self._patience = worker, patience
         self._applied: dict[str, int] = {}
-        """By queue, the number of this version when its schedules were written there; 0 if the version was not in force."""
+        """The number of this version when its schedules were written to a queue, by queue; 0 if another version was in
+        force."""
         self._outvoted_since: dict[str, float] = {}
         self._last_error = ""
         self._steps: dict[str, Step | str] | None = None
-        """By schedule, its call, or the error that prevents it. Kept so that user functions are called once for all queues."""
+        """The call that a schedule makes, or the error that prevents it, by schedule. The calls are kept, so that user
+        functions run only once for all queues."""
 
     def update(self) -> None:
-        """Report that this version runs, and write its schedules to each queue on which it has come into force.
+        """Report that this version is running, and write its schedules to each queue on which the version is now in
+        force.
 
         Raises:
-            TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises. The other schedules
-                are written all the same.
+            TaskUsageError: a task is not registered, the arguments don't fit it, or its user function raises. The other
+                schedules are written nevertheless.
             RedisConnectionError: the server can't be reached.
         """
         mistakes: dict[str, str] = {}
@@ -84,22 +87,26 @@ class DeclaredSchedules:
             raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
     def adopt(self, queue_name: str) -> None:
-        """Put this version's schedules in force on a queue, whichever version was deployed last. Raises the errors of
-        `update`."""
+        """Put this version's schedules in force on a queue, even if another version was deployed later. Raises the same
+        errors as `update`.
+        """
         queue = self._queue(queue_name)
         mistakes = self._apply(queue, queue.schedules.report_version(self.version, ADOPTER, action="adopt"))
         if mistakes:
             raise TaskUsageError("; ".join(f"{name}: {problem}" for name, problem in mistakes.items()))
 
     def leave(self) -> None:
-        """Report that this worker stops. If the server can't be reached, the worker's report expires there."""
+        """Report that this worker stops. If the server can't be reached, the worker's last report expires on the
+        server.
+        """
         with suppress(FairQueueError):
             for queue_name in self._config.queues:
                 self._queue(queue_name).schedules.report_version(self.version, self._worker, action="leave")
 
     def update_or_log(self) -> bool:
-        """Update, and log a mistake once instead of raising it, because the worker must go on. Return False if the
-        server can't be reached; the caller reports that."""
+        """Call `update`, and log a mistake once instead of raising it, because the worker must continue. Return False
+        if the server can't be reached; the caller logs this.
+        """
         from django_fairque.engine.queue.executor import FINAL_ERRORS
 
         try:
@@ -117,7 +124,7 @@ class DeclaredSchedules:
         return queue if self._patience is None else queue.with_retry_timeout(self._patience)
 
     def _apply(self, queue: FairQueue, counting: DeclaredVersion) -> dict[str, str]:
-        """Return the mistakes, by schedule."""
+        """Write the schedules to a queue, and return the mistakes by schedule."""
         schedules = self._config.schedules
         if self._steps is None:
             self._steps = {name: _make_call(declared) for name, declared in schedules.items()}
@@ -139,8 +146,9 @@ class DeclaredSchedules:
         return mistakes
 
     def _warn(self, queue: str, counting: DeclaredVersion) -> None:
-        """Warn at once when another version is in force, and again after `MAX_DEPLOYMENT_SECONDS`, which is too long
-        for a deployment."""
+        """Log a warning at once when another version is in force, and again after `MAX_DEPLOYMENT_SECONDS`, because no
+        deployment takes that long.
+        """
         if declarations.have_equal_declarations(self.version, counting.version):
             return
         own, other = map(declarations.display_version, (self.version, counting.version))
@@ -161,8 +169,9 @@ class DeclaredSchedules:
 
 
 def sync_schedules(patience: float | None = None) -> None:
-    """Write the configuration's ``SCHEDULES`` to every queue, as a starting worker does. Raises the errors of
-    `DeclaredSchedules.update`."""
+    """Write the configuration's ``SCHEDULES`` to every queue, as a starting worker does. Raises the same errors as
+    `DeclaredSchedules.update`.
+    """
     DeclaredSchedules(patience=patience).update()
 
 
@@ -184,13 +193,13 @@ def _declaration(declared: ScheduleConfig, step: Step) -> DeclaredSchedule:
 
 
 def find_mistakes(schedules: Mapping[str, ScheduleConfig]) -> list[tuple[str, str]]:
-    """Return ``(name, mistake)`` for each schedule whose task can't be made."""
+    """Return ``(name, mistake)`` for each schedule whose call can't be made."""
     made = {name: _make_call(declared) for name, declared in schedules.items()}
     return [(name, problem) for name, problem in made.items() if isinstance(problem, str)]
 
 
 def _make_call(declared: ScheduleConfig) -> Step | str:
-    """Return the call with its present user, or the error."""
+    """Return the call of a schedule with its current user, or the error that prevents it."""
     try:
         args, kwargs = declared.args, declared.kwargs
         step = make_step(declared.task, args, kwargs, declared.queue, declared.user, declared.priority, declared.lane)
@@ -213,13 +222,14 @@ def make_step(
     priority: str | None,
     lane: str | None = None,
 ) -> Step:
-    """Return the call that a schedule makes. Options that are None or empty are left to the task.
+    """Return the call that a schedule makes. Options that are None or empty are not set, so the task's own options
+    apply.
 
     Raises `FairQueueError` if the call can't be made.
     """
     options: dict[str, Any] = {"queue": queue, "user_id": user, "lane": lane}
     options["priority"] = Priority[priority] if priority else None
     definition = registry.get(task).using(**{key: value for key, value in options.items() if value not in (None, "")})
-    if definition.types is not None:  # settings, files and forms hold them as JSON
+    if definition.types is not None:  # settings, files and forms contain these values as JSON
         args, kwargs = definition.types.coerce(list(args), kwargs)
     return definition.s(*args, **kwargs)

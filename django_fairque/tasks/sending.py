@@ -1,4 +1,4 @@
-"""Sending tasks to their queue: at once, or when the open database transaction commits."""
+"""Sends tasks to their queue: at once, or when the open database transaction commits."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ if TYPE_CHECKING:
 logger = get_logger("django_fairque.tasks")
 
 _warned: set[str] = set()
-"""Databases for which a warning was logged that their commits are not reported."""
+"""Databases for which a warning was logged because their commits are not reported to hooks."""
 
 
 def _span_around_sending(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> tuple[AbstractContextManager[object], dict[str, str]]:
-    """Attach the current trace to the tasks. Return the span to open, and the headers that belong to it."""
+    """Attach the current trace to the tasks. Return the span to open around sending, and the headers of the span's
+    trace.
+    """
     if config.tracing and hooks.tracing is not None:
         return hooks.tracing.send_span(options.queue, tasks), hooks.tracing.baggage_header()
     set_traces(tasks, current_trace())
@@ -58,8 +60,9 @@ def _span_around_sending(
 def around_sending(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractContextManager[object]:
-    """Return the context manager around sending: it attaches the current trace, opens a span if tracing is on, and runs
-    middleware."""
+    """Return the context manager around sending. On entering, the current trace is attached to the tasks, a span is
+    opened if tracing is on, and middleware runs.
+    """
     span, headers = _span_around_sending(config, options, tasks)
     if headers or config.middleware or options.middleware:
         return Sending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
@@ -69,7 +72,7 @@ def around_sending(
 def around_sending_async(
     config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]
 ) -> AbstractAsyncContextManager[object]:
-    """Return the same context manager for coroutines."""
+    """Return the context manager around sending for coroutines."""
     span, headers = _span_around_sending(config, options, tasks)
     return AsyncSending(span, (*config.middleware, *options.middleware), TaskSend(options.queue, tasks, headers))
 
@@ -78,8 +81,11 @@ _SENDING_PACKAGES = ("django_fairque.", "django.tasks.", "django_tasks.")
 
 
 def _warn_of_blocked_loop(tasks: Sequence[Task]) -> None:
-    """Warn with the line that called ``enqueue()``. By default Python prints a warning once for each line."""
-    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):  # notebooks run in a loop, and Django accepts it
+    """Warn that ``enqueue()`` blocks the event loop, with the line of the call. By default Python prints a warning once
+    for each line.
+    """
+    # notebooks run in an event loop, and Django accepts this variable for them
+    if os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
         return
     level, frame = 1, sys._getframe()  # noqa: SLF001 - as `warnings` does; only Python 3.12 can skip packages by path
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_SENDING_PACKAGES):
@@ -94,7 +100,7 @@ def _warn_of_blocked_loop(tasks: Sequence[Task]) -> None:
 
 
 def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    """Push the tasks, or leave them to the commit. Return a result for each."""
+    """Push the tasks, or let the commit push them. Return a result for each task."""
     if _get_running_loop() is not None:
         _warn_of_blocked_loop(tasks)
     config = conf.get_config()
@@ -106,9 +112,10 @@ def send(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
 
 
 SHELL_MODULES = ("__main__", "__console__", "builtins", "None")
-"""Modules of functions that are defined in a script, a shell or a notebook."""
+"""Module names of functions that are defined in a script, a shell or a notebook."""
 unimportable: set[str] = set()
-"""The names of this process's tasks that no worker can import, because their functions are in one of `SHELL_MODULES`."""
+"""The names of this process's tasks that no worker can import, because their functions are defined in one of
+`SHELL_MODULES`."""
 
 
 def refuse_unimportable(tasks: Iterable[Task]) -> None:
@@ -145,8 +152,9 @@ def _send(config: FairQueueConfig, options: TaskOptions, tasks: Sequence[Task]) 
 
 
 async def asend(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-    """Do the same as `send`. Transactions are looked up in the thread that runs synchronous code, because Django's are
-    open there."""
+    """Push the tasks from a coroutine, or let the commit push them. The open transaction is looked up in the thread
+    that runs synchronous code, because Django opens transactions there.
+    """
     config = conf.get_config()
     if config.tracing or config.middleware or options.middleware:
         async with around_sending_async(config, options, tasks):
@@ -184,17 +192,19 @@ def _answers(error: PushRefusedError) -> list[PushResult]:
 
 
 def may_wait(config: FairQueueConfig, options: TaskOptions) -> bool:
-    """Return whether the tasks wait for a commit if a transaction is open. False if certainly none is open."""
+    """Return whether the tasks would wait for a commit if a transaction is open. Return False if certainly no
+    transaction is open.
+    """
     waits = config.enqueue_on_commit if options.on_commit is None else options.on_commit
     return waits and (options.database is not None or open_transactions.may_be_open())
 
 
 def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult] | None:
-    """Add the tasks to the commit hook of the open transaction. Return None if there is no transaction."""
+    """Add the tasks to the commit hook of the open transaction. Return None if no transaction is open."""
     hook = find_commit_hook(options.database)
     if hook is None:
         return None
-    # Errors that can be found without a server are raised here, in the code that enqueues, and not at the commit.
+    # Errors that are found without the server are raised here, in the code that enqueues, and not later at the commit.
     from django_fairque.engine.pushing.batching import check_acyclic
 
     check_acyclic({task.task_id: task.depends_on for task in tasks if task.depends_on})
@@ -202,16 +212,18 @@ def _leave_to_commit(options: TaskOptions, tasks: Sequence[Task]) -> list[TaskRe
 
 
 def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[], Task]) -> None:
-    """Send the task of a model event after the commit, once for each ``key`` in a transaction.
+    """Send the task of a model event after the commit. In one transaction, events with the same ``key`` send only one
+    task.
 
-    Tasks that the server refuses are logged and counted, and raise no error here: code that saves a model need not
-    handle it.
+    Tasks that the server refuses are logged and counted. No error is raised here, because code that saves a model does
+    not expect one.
 
     Args:
-        event: its name, for the counts.
-        key: identifies the task: equal keys mean the same task.
-        options: with the ``database`` that the event is about.
-        make: builds the task; not called if the event was recorded before. Its errors are raised.
+        event: the name of the event, for the counts.
+        key: identifies the task; equal keys mean the same task.
+        options: the task's options, with the ``database`` in which the event happened.
+        make: function that builds the task; not called if the event was recorded before. Errors of this function are
+            raised.
     """
     database = options.database or DEFAULT_DB_ALIAS
     hook = find_event_hook(database)
@@ -240,7 +252,7 @@ def send_for_event(event: str, key: str, options: TaskOptions, make: Callable[[]
 
 
 def _warn_without_autocommit(database: str) -> None:
-    """Log the warning once for each database, and not at every save."""
+    """Log a warning that the commits of a database are not reported, once for each database and not at every save."""
     connection = get_connection(database)
     if database not in _warned and connection.connection is not None and not connection.autocommit:
         _warned.add(database)

@@ -1,4 +1,5 @@
-"""Signatures in workers: without ``SECRET_KEY``, write access to the server is not enough to make workers run a task.
+"""Signatures of tasks in workers. With signatures, nobody who can only write to the server can make workers run a task:
+this also requires ``SECRET_KEY``.
 
 `django_fairque.engine.model.signature` makes signatures. Values that tasks return (results, progress, xcom) are not
 signed.
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 SIGNATURE_LOG_SECONDS = 1.0
-"""Seconds between two lines in the log, because an attacker can forge many tasks."""
+"""Minimum seconds between two log lines about invalid signatures, because an attacker can forge many tasks."""
 
 logger = get_logger("django_fairque.security")
 
 
 def sign_with(key: str | bytes) -> None:
-    """Sign this process's tasks with the given key, for a producer that has no Django settings."""
+    """Sign the tasks that this process sends with the given key. For a producer that has no Django settings."""
     if not isinstance(key, (str, bytes)) or not key:
         raise TypeError(
             f"sign_with() expects the SECRET_KEY of the project whose workers run the tasks, got {type(key).__name__}"
@@ -50,25 +51,26 @@ def sign_with(key: str | bytes) -> None:
 
 
 def project_keys() -> tuple[str | bytes, ...]:
-    """Return the present ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``."""
+    """Return the current values of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS``."""
     return (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 
 
 def keep_key() -> None:
-    """Sign with the present key until this process ends, because a task may assign ``settings.SECRET_KEY``. For worker
-    processes."""
+    """Sign with the current key until this process ends, even if a task assigns ``settings.SECRET_KEY``. Called in
+    worker processes.
+    """
     key = DEFAULT_KEY.read()
     DEFAULT_KEY.read, DEFAULT_KEY.is_producer = (lambda: key), False
 
 
 def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[str | bytes] | None = None) -> None:
-    """Raise `TaskSignatureError` if the signature does not fit the task, or is missing. With verify-only it may be
+    """Raise `TaskSignatureError` if the task's signature is wrong or missing. In the mode verify-only it may be
     missing.
 
     Args:
         queue, prefix: the name and the prefix of the queue that the task comes from.
         mode: ``SIGNING``: on, off or verify-only.
-        keys: `project_keys` when the worker began; by default the present ones.
+        keys: the result of `project_keys` when the worker started; by default the current keys.
     """
     if mode == "off":
         return
@@ -90,18 +92,21 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[st
 
 
 def log_refused(queue: str, task_id: str, error: TaskSignatureError) -> None:
-    """Log that a task was not run. One line a second at most; it counts the tasks that were not logged."""
+    """Log that a task was not run because of its signature. At most one line a second is logged, with the number of
+    tasks in between.
+    """
     _signature_errors.log(queue, task_id, error)
 
 
 KEYS_READ_SECONDS = 5.0
-"""Seconds for which a worker keeps the fingerprints that it has read."""
+"""Seconds for which a worker uses fingerprints of keys that it has read from the server."""
 MISMATCHES_BEFORE_PAUSE = 3
 """The number of consecutive tasks with a signature of an unknown key after which a worker without that key stops fetching."""
 MISMATCH_PAUSE_SECONDS = 60.0
-"""The length of the pause. Afterwards one such task is enough for the next pause."""
+"""Seconds of the pause after `MISMATCHES_BEFORE_PAUSE`. After the pause, one further task with an unknown key starts
+the next pause."""
 MISMATCH_DELAY_SECONDS = 30.0
-"""Seconds until a returned task is offered again, perhaps to a worker that has its key."""
+"""Seconds until a task with an unknown key is offered again, perhaps to a worker that has the key."""
 
 
 class KeyWatch:
@@ -128,12 +133,13 @@ class KeyWatch:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the worker must not fetch tasks, because other workers have the key."""
+        """Whether the worker must not fetch tasks, because other workers have the missing key."""
         return self._paused_until > self._clock()
 
     def is_of_another_key(self, queue: FairQueue) -> bool:
-        """Return whether a wrong signature may come from a producer whose key this worker does not have. Reads the
-        server at most once in `KEYS_READ_SECONDS`."""
+        """Return whether a wrong signature may come from a producer whose key this worker does not have. The server is
+        read at most once in `KEYS_READ_SECONDS`.
+        """
         with self._lock:
             now = self._clock()
             if now - self._read_at >= KEYS_READ_SECONDS:
@@ -142,7 +148,7 @@ class KeyWatch:
                     self._used = used_keys(queue)
                     missing = self._used - self._own
                     self._has_better_worker = bool(missing) and any(missing & worker.keys for worker in queue.workers())
-                except FairQueueError:  # without the server's answer the task must not count as forged
+                except FairQueueError:  # if the server does not answer, the task must not count as forged
                     return True
             if not self._used - self._own:
                 return False
@@ -172,7 +178,7 @@ _WRONG = (
 
 
 class _SignatureErrorLog:
-    """Logs the first error at once, and then at most one line in `SIGNATURE_LOG_SECONDS`, with a count. Thread-safe."""
+    """Logs the first error at once, and then at most one line with a count in `SIGNATURE_LOG_SECONDS`. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,6 +1,7 @@
-"""The trace that the running code belongs to, in the form that tasks carry.
+"""The current trace, in the form in which tasks carry it.
 
-OpenTelemetry makes spans and metrics (`django_fairque.integrations.opentelemetry`), only with the setting ``TRACING``.
+Spans and metrics of OpenTelemetry (`django_fairque.integrations.opentelemetry`) exist only if the setting ``TRACING``
+is on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BAGGAGE_HEADER = "baggage"
 
 
 def _get_running_trace(task: TaskContext) -> Trace:
-    """Return the trace of the running task. A batch has a trace only if all its items have the same one."""
+    """Return the trace of the running task. For a batch, return a trace only if all its items have the same trace."""
     if not task.batch:
         return task.trace
     traces = {item.trace for item in task.batch}
@@ -34,13 +35,15 @@ _scoped_trace = ScopedValue("fairque_trace", _get_running_trace)
 
 
 def in_trace(trace: Trace) -> AbstractContextManager[None]:
-    """Return a context manager: the code in its block belongs to this trace."""
+    """Return a context manager for a ``with`` block. Code in the block belongs to the given trace."""
     return _scoped_trace.hold(trace)
 
 
 def current_trace() -> Trace:
-    """Return the trace of OpenTelemetry's open span, if there is one; else the request's trace or the running task's."""
-    if "opentelemetry.trace" in sys.modules:  # without it, no span of OpenTelemetry can be open
+    """Return the current trace: the trace of OpenTelemetry's open span, or else the trace of the request or of the
+    running task.
+    """
+    if "opentelemetry.trace" in sys.modules:  # if it is not imported, no span of OpenTelemetry can be open
         from opentelemetry.trace import get_current_span
 
         if trace := trace_of_span(get_current_span()):

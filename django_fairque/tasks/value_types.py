@@ -1,9 +1,9 @@
-"""Arguments and results of types that JSON lacks, by a function's annotations.
+"""Converts arguments and results whose types JSON lacks, according to a function's annotations.
 
 Values of a parameter with a JSON type are not checked, which costs no time. Every other annotation that pydantic can
 read gets one `TypeAdapter`, made when the task is declared. `dump` converts a value to plain JSON when the task is
-sent, `load` converts it back before the function is called. The queue, the admin and workers of other versions see only
-JSON.
+sent, and `load` converts the JSON back before the function is called. The queue, the admin and workers of other
+versions handle only JSON.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ COLLECTIONS = (*SEQUENCES, *MAPPINGS, tuple, set, frozenset)
 
 
 class ValueType:
-    """An annotation with values that JSON lacks."""
+    """An annotation whose values JSON lacks, with the conversion of such values."""
 
     def __init__(self, hint: Any) -> None:
         from pydantic import TypeAdapter
 
-        if get_origin(hint) is collections.abc.Iterable:  # pydantic would make a generator of it
+        if get_origin(hint) is collections.abc.Iterable:  # pydantic would turn this value into a generator
             hint = types.GenericAlias(collections.abc.Sequence, get_args(hint))
         self._adapter: TypeAdapter[Any] = TypeAdapter(hint)
         self.text = describe(hint)
 
     def dump(self, value: Any) -> Any:
-        """Return the value as JSON. Raises `TaskUsageError` if it has another type, or if loading the JSON would give
-        another value."""
+        """Return the value as JSON. Raises `TaskUsageError` if the value has another type, or if loading the JSON would
+        result in a different value.
+        """
         try:
             self._adapter.validate_python(value, strict=True)
         except Exception as error:  # noqa: BLE001 - a validator of the project may raise anything
@@ -69,8 +70,9 @@ class ValueType:
         return kept if kept == stored or _is_same(value, self.load(kept)) else stored
 
     def load(self, stored: Any) -> Any:
-        """Return the value of its JSON. Raises `TaskSerializationError`, without the value in its text, if the JSON
-        does not fit."""
+        """Return the value that belongs to a JSON value. Raises `TaskSerializationError` if the JSON does not fit the
+        type; the error does not contain the value.
+        """
         try:
             text = json.dumps(stored)
             value = self._adapter.validate_json(text, strict=True)
@@ -81,8 +83,9 @@ class ValueType:
             ) from None
 
     def coerce(self, value: Any) -> Any:
-        """Return a value of this type for its JSON, for example the enum for the text in a model's field. Return any
-        other value unchanged."""
+        """Return a value of this type for its JSON, for example the enum member for the text in a model's field. Return
+        any other value unchanged.
+        """
         try:
             return self._adapter.validate_python(value, strict=True)
         except Exception:  # noqa: BLE001 - see above
@@ -94,8 +97,8 @@ class ValueType:
 
 def _is_same(value: Any, again: Any) -> bool:
     if getattr(type(value), "__eq__", None) is object.__eq__:
-        return type(value) is type(again)  # without __eq__ two objects are never equal
-    if isinstance(value, tuple) and isinstance(again, list):  # a tuple and a list are both a Sequence
+        return type(value) is type(again)  # two objects without __eq__ are never equal
+    if isinstance(value, tuple) and isinstance(again, list):  # a tuple becomes a list if the annotation is Sequence
         value = list(value)
     try:
         return bool(value == again) or bool(_in_utc(value) == _in_utc(again))
@@ -104,8 +107,9 @@ def _is_same(value: Any, again: Any) -> bool:
 
 
 def _in_utc(value: Any) -> Any:
-    """Convert the moments in a value to UTC, to compare it. Python never considers times in a repeated or skipped hour
-    equal to times of another zone (PEP 495)."""
+    """Convert the moments in a value to UTC, to compare the value. Python never considers a time in a repeated or
+    skipped hour equal to a time of another zone (PEP 495).
+    """
     if isinstance(value, datetime):
         return value if value.tzinfo is None else value.astimezone(timezone.utc)
     if isinstance(value, dict):
@@ -123,7 +127,9 @@ _IN_JSON_FOLDED = re.compile(r'"\d{4}-\d\d-\d\dt')
 
 
 def _with_folds(value: Any, stored: Any) -> Any:
-    """Set ``fold=1`` in each `datetime` without a zone whose JSON in ``stored`` has a small t, except in sets."""
+    """Set ``fold=1`` in each `datetime` without a time zone whose JSON in ``stored`` contains a lowercase t. Values in
+    sets are left out.
+    """
     if isinstance(stored, str):
         is_folded = isinstance(value, datetime) and value.tzinfo is None and _FOLDED.match(stored)
         return value.replace(fold=1) if is_folded else value
@@ -134,7 +140,7 @@ def _with_folds(value: Any, stored: Any) -> Any:
     if isinstance(value, dict):
         return dict(zip(value, map(_with_folds, value.values(), stored.values()), strict=True))
     fields = _fields(value) or {}
-    if len(fields) == len(stored):  # in the same order; the names may be aliases
+    if len(fields) == len(stored):  # same number means same order; the names may be aliases
         for (name, held), part in zip(fields.items(), stored.values(), strict=True):
             if (kept := _with_folds(held, part)) is not held:
                 object.__setattr__(value, name, kept)
@@ -142,11 +148,11 @@ def _with_folds(value: Any, stored: Any) -> Any:
 
 
 def _in_one_form(value: Any, stored: Any) -> Any:
-    """Sort the sets in ``stored``, the JSON of a value, by their JSON. The order of a set differs between processes,
-    and the same call must have the same key of `unique_for`.
+    """Sort the sets in ``stored``, the JSON of a value. The order of a set differs between processes, but the same call
+    must always have the same key for `unique_for`.
 
-    A `datetime` without a zone is written with a small t if its ``fold`` is 1: JSON has no form for that, and every
-    release reads the small t.
+    A `datetime` without a time zone is written with a lowercase t if its ``fold`` is 1, because JSON has no form for
+    ``fold`` and every release of this package can read the lowercase t.
     """
     if isinstance(value, datetime) and value.tzinfo is None and value.fold and stored == value.isoformat():
         return stored.replace("T", "t")
@@ -162,7 +168,7 @@ def _in_one_form(value: Any, stored: Any) -> Any:
     held = value if isinstance(value, dict) else _fields(value)
     if held is None:
         return stored
-    if len(held) == len(stored):  # in the same order; the names may be aliases
+    if len(held) == len(stored):  # same number means same order; the names may be aliases
         held = dict(zip(stored, held.values(), strict=True))
     return {name: _in_one_form(held[name], nested) if name in held else nested for name, nested in stored.items()}
 
@@ -176,7 +182,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if hasattr(kind, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in kind.__dataclass_fields__ if hasattr(value, name)}
-    if hasattr(kind, "__pydantic_root_model__"):  # models of all supported pydantic versions have it
+    if hasattr(kind, "__pydantic_root_model__"):  # models of all supported pydantic versions have this attribute
         return {**vars(value), **(value.__pydantic_extra__ or {})}
     return None
 
@@ -186,7 +192,9 @@ def _of_type(value: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Give the reason in one line and without the value: pydantic's own text has several lines."""
+    """Return the reason of a validation error in one line and without the value, because pydantic's own text has
+    several lines.
+    """
     from pydantic import ValidationError
 
     if isinstance(error, TaskSerializationError):
@@ -200,7 +208,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe(hint: Any) -> str:
-    """Return an annotation as it is written in code: ``UUID``, ``list[Decimal]``."""
+    """Return an annotation in the form in which it is written in code: ``UUID``, ``list[Decimal]``."""
     if hint is type(None):
         return "None"
     if isinstance(hint, type) and not get_args(hint):
@@ -226,12 +234,12 @@ def is_json(hint: Any) -> bool:
         return True
     if hint in (typing.NoReturn, inspect.Parameter.empty, None):
         return True
-    # A NewType has `__supertype__`, a `type` statement `__value__`.
+    # A NewType has `__supertype__`, and a `type` statement makes an object with `__value__`.
     alias = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
     if alias is not None and not isinstance(hint, type):
         return is_json(alias)
     if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):
-        return True  # a TypedDict; before Python 3.12 pydantic refuses those of the module `typing`
+        return True  # a TypedDict; before Python 3.12, pydantic refuses TypedDicts of the module `typing`
     return _is_json_generic(get_origin(hint), get_args(hint))
 
 
@@ -248,8 +256,9 @@ def _is_json_generic(origin: Any, parts: Sequence[Any]) -> bool:
 
 
 def is_standard(hint: Any) -> bool:
-    """Return whether converting a value of this type runs no code of the project: the type is of JSON or the standard
-    library, or a collection of such types."""
+    """Return whether converting a value of this type runs no code of the project. This is true for types of JSON or of
+    the standard library, and for collections of such types.
+    """
     origin = get_origin(hint)
     if _is_union(origin) or origin in COLLECTIONS:
         return all(argument is ... or is_standard(argument) for argument in get_args(hint))
@@ -262,8 +271,8 @@ class CallTypes:
     An annotation that can't be evaluated when the task is declared, because it names a later definition, is read when
     the task is first used. If it still can't be read, or pydantic does not know the type, its values must be JSON.
 
-    ``function`` is the task's function, ``signature`` its parameters, ``is_batch`` whether it is called with a list of
-    items. ``args`` and ``kwargs`` of the methods are the arguments of one call.
+    ``function`` is the task's function, ``signature`` contains its parameters, and ``is_batch`` shows whether the
+    function is called with a list of items. ``args`` and ``kwargs`` of the methods are the arguments of one call.
     """
 
     def __init__(self, function: Callable[..., Any], signature: inspect.Signature, *, is_batch: bool) -> None:
@@ -276,18 +285,18 @@ class CallTypes:
         self._named_rest = next((name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD), "")
         self._by_name = {name for name, kind in kinds.items() if kind in _BY_NAME}
         self._own: list[str] = []
-        """Parameters whose types are not standard."""
+        """Names of parameters whose types are defined by the project."""
         self._pending = [name for name in (*kinds, RETURN) if name in self._annotations]
         self._found: dict[str, ValueType] = {}
         self.loads_by_project = True
         """Whether `load` may run code of the project, such as the validators of a model."""
         self.problems: dict[str, str] = {}
-        """By parameter, the reason why its annotation is not used."""
+        """The reason why a parameter's annotation is not used, by parameter."""
         self._read_pending()
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to convert, or there may be when pending annotations are read."""
+        """Whether values may need conversion now, or after the pending annotations are read."""
         return bool(self._found or self._pending)
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -295,8 +304,9 @@ class CallTypes:
         return self._convert_arguments(args, kwargs, ValueType.dump)
 
     def dump_known(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return ``args`` and ``kwargs`` as JSON. Values that don't fit their annotation, for example defaults, stay
-        unchanged."""
+        """Return ``args`` and ``kwargs`` as JSON. Values that don't fit their annotation (defaults, for example) stay
+        unchanged.
+        """
 
         def dump(found: ValueType, value: Any) -> Any:
             try:
@@ -307,16 +317,21 @@ class CallTypes:
         return self._convert_arguments(args, kwargs, dump)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the values that the function receives for ``args`` and ``kwargs`` in JSON. Raises
-        `TaskSerializationError`, which names the argument."""
+        """Return the values that the function receives for the JSON ``args`` and ``kwargs``. Raises
+        `TaskSerializationError`, which names the argument.
+        """
         return self._convert_arguments(args, kwargs, ValueType.load)
 
     def coerce(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return ``args`` and ``kwargs`` with the JSON of a type replaced by its value; see `ValueType.coerce`."""
+        """Return ``args`` and ``kwargs``. JSON values of converted parameters are replaced by values of their types
+        (see `ValueType.coerce`).
+        """
         return self._convert_arguments(args, kwargs, ValueType.coerce)
 
     def dump_result(self, value: Any) -> Any:
-        """Return ``value``, the function's result, as JSON. Raises `TaskSerializationError`."""
+        """Return ``value``, the function's result, as JSON. Raises `TaskSerializationError` if it does not fit the
+        annotation.
+        """
         self._read_pending(is_last=True)
         found = self._found.get(RETURN)
         if found is None:
@@ -327,13 +342,15 @@ class CallTypes:
             raise TaskSerializationError(f"the result does not fit the annotation of the function: {error}") from None
 
     def load_result(self, stored: Any) -> Any:
-        """Return the result for its JSON ``stored``. Raises `TaskSerializationError`."""
+        """Return the function's result for its JSON ``stored``. Raises `TaskSerializationError` if the JSON does not
+        fit the annotation.
+        """
         self._read_pending(is_last=True)
         found = self._found.get(RETURN)
         return stored if found is None else found.load(stored)
 
     def converts(self, name: str | int) -> bool:
-        """Return whether the argument of this ``name``, or at this position, is converted."""
+        """Return whether the argument with this ``name``, or at this position, is converted."""
         self._read_pending(is_last=True)
         return (
             self._get_positional_name(name) if isinstance(name, int) else self._get_keyword_name(name)
@@ -368,12 +385,14 @@ class CallTypes:
             raise type(error)(f"argument {name or parameter!r}: {error}") from None
 
     def _read_pending(self, *, is_last: bool = False) -> None:
-        """Read the annotations that could not be read at the declaration. The first use reads them for the last time."""
+        """Read the annotations that could not be read at the declaration. This is done at the first use, for the last
+        time.
+        """
         if not self._pending:
             return
         left = [name for name in self._pending if not self._read(name, is_last=is_last)]
         self.loads_by_project = bool(left or self._own)
-        self._pending = left  # set last: a thread that finds nothing pending must find all types
+        self._pending = left  # set last, because a thread that finds nothing pending must find all types
 
     def _read(self, name: str, *, is_last: bool) -> bool:
         """Read an annotation. Return False if it must be read again, because it may be defined later."""
@@ -403,7 +422,7 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations unevaluated, because names in them may not be defined yet."""
+    """Return the annotations without evaluating them, because names in them may not be defined yet."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -419,7 +438,7 @@ def _may_be_defined_later(error: Exception) -> bool:
 
 
 def _of_items(hint: Any, *, is_result: bool) -> Any:
-    """Return the item type of a batch task's list, or the type of an item's result."""
+    """Return the type of the items in a batch task's list, or the type of one item's result."""
     parts = get_args(hint)
     if get_origin(hint) not in SEQUENCES or len(parts) != 1:
         return Any
@@ -434,11 +453,12 @@ def _of_items(hint: Any, *, is_result: bool) -> Any:
 
 
 _types_by_name: dict[str, CallTypes] = {}
-"""By name, the types of this process's registered tasks that have a type that JSON lacks."""
+"""The value types of this process's registered tasks, by task name. Only tasks that use types that JSON lacks are
+included."""
 
 
 def register_types(name: str, found: CallTypes | None) -> None:
-    """Record the types of a task, so that a handle can read its result; None removes them."""
+    """Record the value types of a task, so that a handle can convert its result; None removes them."""
     if found is None:
         _types_by_name.pop(name, None)
     else:
@@ -446,17 +466,17 @@ def register_types(name: str, found: CallTypes | None) -> None:
 
 
 def load_result(name: str, stored: Any) -> Any:
-    """Return the result of a task of this name as its function returned it; as JSON if this process does not know the
-    task.
+    """Return the result of a task in the form in which its function returned it. Return JSON if this process does not
+    know the task.
 
-    Raises `TaskSerializationError` if it does not fit the function's annotation any more.
+    Raises `TaskSerializationError` if the result no longer fits the function's annotation.
     """
     found = _types_by_name.get(name)
     return stored if found is None else found.load_result(stored)
 
 
 def is_convertible(value: Any) -> bool:
-    """Return whether the value could be sent if it were annotated with its type."""
+    """Return whether the value could be sent if the parameter were annotated with the value's type."""
     if type(value) in JSON_CLASSES:
         return False
     try:
@@ -467,13 +487,13 @@ def is_convertible(value: Any) -> bool:
 
 
 def describe_problem(value: Any, name: str) -> str:
-    """Return advice about a value that is not JSON; empty if there is no special advice."""
+    """Return advice about a value that is not JSON; an empty text if there is no advice for this value."""
     try:
         return _advice(value, name)
     except Exception as error:
         if is_a(error, Interruption):
             raise
-        return ""  # a method of a nested value has raised
+        return ""  # a method of a nested value has raised an error
 
 
 def _advice(value: Any, name: str) -> str:
@@ -491,7 +511,7 @@ def _advice(value: Any, name: str) -> str:
 
 
 MOST_VALUES = 1000
-"""The number of values of an argument that are searched for a model instance."""
+"""Maximum number of values in an argument that are searched for a model instance."""
 
 
 def _iterate_values(value: Any, levels: int = 5) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Filters and tags of the admin's templates for figures, moments and links. A missing value is always a dash."""
+"""Filters and tags of the admin's templates for figures, times and links. A missing value is always shown as a dash."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WRITTEN_OUT = str.maketrans({char: f"%{ord(char):02X}" for char in "%\r\n\0"})
 
 
 def in_form(value: str) -> str:
-    """Return the ``value`` for a hidden field or a checkbox."""
-    # Not imported from the admin: Django imports this module in projects without it, too.
+    """Return the ``value`` in the form for a hidden field or a checkbox."""
+    # This code is not imported from the admin, because Django imports this module in projects without the admin too.
     return value.translate(_WRITTEN_OUT)
 
 
 def _register_figure(write: Callable[[float], str]) -> None:
-    """Register a filter with the name of the function. The filter writes a figure with its unit."""
+    """Register a filter under the function's name. The filter formats a figure with its unit."""
 
     @wraps(write)
     def written(value: Any) -> str:
@@ -45,7 +45,7 @@ for text_filter in (in_form, translations.word, translations.sentence):
 
 @register.filter
 def about(value: Any) -> str:
-    """A time that is known approximately, such as a percentile: ``about 40 s``."""
+    """Format a time that is known only approximately, such as a percentile: ``about 40 s``."""
     if value is None or value == "":
         return NOTHING
     shown = formatting.duration(formatting.rounded_time(float(value)))
@@ -54,9 +54,11 @@ def about(value: Any) -> str:
 
 @register.filter
 def moment(value: Any, _form: str = "") -> str:
-    """A `datetime`, or seconds since the epoch, as a ``<time>``: how long ago it was or how soon it will be.
+    """Format a `datetime` or a Unix time as a ``<time>`` element, which shows how long ago it was or how soon it will
+    be.
 
-    Its title is the moment in Django's current time zone, with the zone's name. 0 is no moment either.
+    The title of the element is the time in Django's current time zone, with the zone's name. 0 counts as a missing
+    value.
     """
     if not value:
         return NOTHING
@@ -74,7 +76,7 @@ def moment(value: Any, _form: str = "") -> str:
 
 @register.filter
 def clock(value: Any, form: str = "Y-m-d H:i:s") -> str:
-    """Write a date and time instead of the words of `moment`, for rows of a series."""
+    """Format a time as date and time of day, instead of the relative words of `moment`. For tables with many times."""
     if not value:
         return NOTHING
     known = _localized(value)
@@ -90,15 +92,17 @@ def _localized(value: Any) -> datetime:
 
 @register.filter
 def redacted(text: Any) -> str:
-    """An error, a traceback: secrets in it are hidden."""
+    """Return an error or a traceback with secrets hidden."""
     return redaction.redacted_text(str(text or ""))
 
 
 @register.simple_tag(takes_context=True)
 def link(context: dict[str, Any], page: str, text: Any, **query: Any) -> str:
-    """A text that links to another page, for users with the permission to see it: ``{% link 'users' user_id user=user_id %}``.
+    """Return a text as a link to another page if the user has the permission to see the page: ``{% link 'users' user_id
+    user=user_id %}``.
 
-    The query may hold ``queue``; what is empty in it is left out. A whole number gets thousands separators.
+    The query may contain ``queue``. Empty parameters of the query are left out. If the text is a whole number, it gets
+    thousands separators.
     """
     if text is None or text == "":
         return NOTHING

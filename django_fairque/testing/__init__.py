@@ -1,7 +1,7 @@
-"""Tools for the tests of projects that use django_fairque. Tests need no worker, and no server unless they ask for a
-real one.
+"""Tools for the tests of projects that use django_fairque. Tests need no worker, and a server is needed only if they
+use `private_server`.
 
-Each name is imported when it is first used, because every test run loads the pytest plugin if the package is installed.
+Each name is imported when it is first used, because pytest loads the plugin of an installed package in every test run.
 """
 
 from typing import TYPE_CHECKING

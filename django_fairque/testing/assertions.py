@@ -1,4 +1,4 @@
-"""Assertions with messages that list the tasks that were enqueued."""
+"""Assertions about enqueued tasks. Their messages list the tasks that were enqueued."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def assert_enqueued(
     queue: str | None = None,
     count: int | None = None,
 ) -> list[Captured]:
-    """Assert that a task was enqueued, in the innermost `capture_tasks`.
+    """Assert that a task was enqueued in the innermost open `capture_tasks` block.
 
-    ``task`` is the task or its name. ``args`` and ``kwargs`` are the expected arguments, compared as JSON, as a worker
-    gets them; ``user_id``, ``priority``, ``lane`` and ``queue`` are the other expected values. A value of None is not compared.
-    ``count`` is the exact number of calls; at least one by default.
+    ``task`` is the task or its name. ``args`` and ``kwargs`` are the expected arguments, which are compared in the JSON
+    form that a worker gets. ``user_id``, ``priority``, ``lane`` and ``queue`` are further expected values. A value of
+    None is not compared. ``count`` is the exact number of calls; at least one by default.
 
-    Returns the calls that match. Raises `AssertionError` if there are none, or not exactly ``count``.
+    Returns the calls that match. Raises `AssertionError` if no call matches, or if not exactly ``count`` calls match.
     """
     capture = innermost()
     if capture is None:
@@ -71,11 +71,11 @@ def assert_enqueued(
 
 
 def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None) -> None:
-    """Assert that tasks started fairly.
+    """Assert that the order in which tasks started was fair.
 
     ``users`` are the users of the started tasks, in the order of their starts; ``weights`` are the users' weights, 1 by
-    default. For any two users that both have more tasks to start, the starts divided by their weights may differ by one
-    task. Raises `AssertionError` otherwise.
+    default. While two users both have tasks left to start, the numbers of their started tasks divided by their weights
+    may differ by at most one task. Raises `AssertionError` otherwise.
     """
     order = list(users)
     share = {user: (weights or {}).get(user, 1.0) for user in order}
@@ -95,33 +95,34 @@ def assert_fair(users: Iterable[str], weights: Mapping[str, float] | None = None
 
 
 class FairqueTestMixin:
-    """Captures the tasks that each test enqueues, in ``self.tasks``. List it before the test case class."""
+    """Captures the tasks that each test enqueues in ``self.tasks``. List this mixin before the test case class."""
 
     tasks: Capture
 
     def setUp(self) -> None:
-        """Start to capture; the capture ends with the test."""
+        """Start to capture tasks. The capture ends with the test."""
         stack = ExitStack()
         self.tasks = stack.enter_context(capture_tasks())
         self.addCleanup(stack.close)  # type: ignore[attr-defined]
         super().setUp()  # type: ignore[misc]
 
     def assertEnqueued(self, task: Any, **expected: Any) -> list[Captured]:  # noqa: N802
-        """Assert that a task was enqueued, as `assert_enqueued` does.
+        """Assert that a task was enqueued, like `assert_enqueued`.
 
         ``task`` is the task or its name; ``expected`` are the other arguments of `assert_enqueued`. Returns the
-        captured calls. Raises `AssertionError` if it was not.
+        captured calls. Raises `AssertionError` if no call matches.
         """
         return assert_enqueued(task, **expected)
 
     def assertNothingEnqueued(self) -> None:  # noqa: N802
-        """Assert that nothing was enqueued. Raises `AssertionError` with the calls otherwise."""
+        """Assert that no task was enqueued. Otherwise raises `AssertionError` with the calls."""
         if len(self.tasks):
             raise AssertionError("\n".join(["expected nothing to be enqueued, found:", *map(repr, self.tasks)]))
 
     def runTasks(self, *, raise_errors: bool = True) -> int:  # noqa: N802
         """Run the captured tasks, and the tasks that they enqueue. Returns how many tasks ran.
 
-        ``raise_errors`` raises the tasks' errors, as by default; if False they are kept in ``Captured.error``.
+        With ``raise_errors`` (the default), errors of the tasks are raised; if False, the errors are stored in
+        ``Captured.error``.
         """
         return self.tasks.run(raise_errors=raise_errors)

@@ -1,6 +1,7 @@
-"""`enqueued`: the tasks that a test enqueues, captured instead of sent. Tests check what was captured, and run it at once.
+"""`enqueued` contains the tasks that a test enqueues. Tasks are captured instead of sent, and tests can check and run
+the captured tasks.
 
-`capture_tasks` and `eager` capture for a block. Their tasks are part of `enqueued`, too.
+`capture_tasks` and `eager` capture the tasks of a ``with`` block. These tasks are also part of `enqueued`.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Captured:
-    """One enqueued call. ``args`` and ``kwargs`` are as a worker would get them: JSON, so tuples are lists.
+    """One captured call. ``args`` and ``kwargs`` have the JSON form that a worker would get, so tuples are lists.
 
-    ``task`` is the engine's task, ``queue`` the name of its queue, ``hook`` the transaction that it waits for.
-    ``state`` is its state; ``started_at`` and ``ended_at`` are Unix times, ``worker`` is the worker's id, ``result``
-    is what it returned, ``progress`` is its last report, ``attempts`` is its history (as `TaskResult.errors`), and
-    ``error`` is the last exception that it raised. With ``retries``, ``waited`` is the number of seconds for which a
-    worker would have put it off, and ``snoozes`` is how often it has raised `Retry` with ``max``. ``closed_limits`` are the
-    limits by key that it has closed, each with its ``until``.
+    ``task`` is the engine's task, ``queue`` the name of its queue, and ``hook`` the commit hook for which the task
+    waits. ``state`` is the task's state; ``started_at`` and ``ended_at`` are Unix times, ``worker`` is the worker's id,
+    ``result`` is the returned value, ``progress`` is the last progress report, ``attempts`` is the history (like
+    `TaskResult.errors`), and ``error`` is the last exception that the task raised. With ``retries``, ``waited`` is the
+    number of seconds for which a worker would have delayed the retries, and ``snoozes`` is the number of times that the
+    task raised `Retry` with ``max``. ``closed_limits`` contains the limits by key that the task has closed, each with
+    its ``until``.
     """
 
     task: Task
@@ -91,7 +93,7 @@ class Captured:
 
     def __post_init__(self) -> None:
         payload = json_payload.loads(self.task.payload_bytes)
-        # Other payloads are for the worker's handler.
+        # A payload in another form is for the worker's handler.
         is_call = isinstance(payload, dict) and {"args", "kwargs"} <= payload.keys()
         self.args, self.kwargs = (payload["args"], payload["kwargs"]) if is_call else ([payload], {})
 
@@ -101,7 +103,9 @@ class Captured:
         return f"<{self.name}({', '.join(given)}) for {self.user_id!r}, {order}, queue {self.queue}>"
 
     def is_to_run_again(self, run: Run, error: BaseException) -> bool:
-        """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is it."""
+        """Count an attempt that ended with ``error``. Return whether a worker would run the task again. ``run`` is the
+        attempt.
+        """
         outcome = failed_outcome(run, error)
         left = run.lease.max_retries - self.task.retry_count
         if outcome.delay is None or decide_next_step(error, run.definition, left) is NextStep.FAIL:
@@ -122,7 +126,7 @@ class Captured:
         return True
 
     def become(self, state: TaskState) -> None:
-        """Change to this ``state``, now."""
+        """Change the state of the task to ``state``, with the current time."""
         self.state = state
         if state is TaskState.STARTED:
             self.started_at = time.time()
@@ -156,36 +160,40 @@ class Captured:
 
     @property
     def is_rolled_back(self) -> bool:
-        """Whether the transaction that it was enqueued in was rolled back."""
+        """Whether the transaction in which the task was enqueued was rolled back."""
         return self.hook is not None and not self.hook.is_alive
 
     @property
     def is_kept(self) -> bool:
-        """Whether it would be sent: neither canceled nor rolled back."""
+        """Whether the task would be sent, because it was neither canceled nor rolled back."""
         return self.state is not TaskState.CANCELED and not self.is_rolled_back
 
 
 def _likeness(queue: str, task: Task) -> list[tuple[str, str, str]]:
-    """Return the keys of `Store._alike` under which tasks are that a queue may treat as duplicates of this one."""
+    """Return the keys in `Store._alike` that this task shares with tasks that a queue may treat as its duplicates."""
     by_id = (queue, "id", task.task_id)
     return [by_id, (queue, "key", f"{task.user_id}:{task.unique_key}")] if task.unique_key else [by_id]
 
 
 def get_task_name(task: Any) -> str:
-    """Return the task's name in the queue. ``task`` may be the name already. The ``name`` of Django's tasks is that of the
-    function, so their module path is used."""
+    """Return the task's name in the queue. ``task`` may already be the name. For a Django task the module path is used,
+    because its ``name`` is only the name of the function.
+    """
     return task if isinstance(task, str) else getattr(task, "module_path", None) or task.name
 
 
 class Store:
-    """The tasks of one capture. ``tasks`` are in the order of their calls. `clear` empties that list; handles still find them."""
+    """The tasks of one capture. ``tasks`` contains the tasks in the order of their calls. `clear` empties this list,
+    but handles still find their tasks.
+    """
 
     def __init__(self, around: Store | None = None) -> None:
         self.tasks: list[Captured] = []
         self._around = around
         self._known: dict[tuple[str, str], Captured] = {}
         self._alike: dict[tuple[str, str, str], list[tuple[int, Captured]]] = {}
-        """The tasks with each id and with each unique key, with their index in ``tasks``."""
+        """The tasks with an id or a unique key, by id and by unique key. Each task is stored with its index in
+        ``tasks``."""
 
     def add(self, captured: Captured) -> None:
         for key in _likeness(captured.queue, captured.task):
@@ -200,7 +208,7 @@ class Store:
         self._alike.clear()
 
     def list_kept_tasks(self) -> list[Captured]:
-        """Return the tasks that would be sent."""
+        """Return the tasks that would be sent, because they were neither canceled nor rolled back."""
         hooks = commit_buffer.alive_buffers(captured.hook for captured in self.tasks if captured.hook is not None)
         return [
             captured
@@ -209,12 +217,16 @@ class Store:
         ]
 
     def alike(self, queue: str, task: Task) -> list[Captured]:
-        """Return the tasks that would be sent and have the id or the unique key of this one, in the order of their calls."""
+        """Return the tasks with the same id or the same unique key as ``captured`` that would be sent, in the order of
+        their calls.
+        """
         found = {candidate for key in _likeness(queue, task) for candidate in self._alike.get(key, ())}
         return [captured for _, captured in sorted(found, key=itemgetter(0)) if captured.is_kept]
 
     def iterate_known_tasks(self, queue: str) -> Iterator[tuple[Store, Captured]]:
-        """Yield the captured tasks of a queue, each with its store: this one, or that of a capture around this one."""
+        """Yield the captured tasks of a queue, each with its store: this store, or the store of a capture around this
+        one.
+        """
         for (name, _), captured in [*self._known.items()]:
             if name == queue and not captured.is_rolled_back:
                 yield self, captured
@@ -228,7 +240,9 @@ class Store:
         return None if self._around is None else self._around.find(queue, task_id)
 
     def states(self) -> dict[Captured, TaskState]:
-        """Return the state that a queue would report for each task. The state of a waiting task depends on its dependencies."""
+        """Return the state that a queue would report for each task. The state of a waiting task depends on the states
+        of its dependencies.
+        """
         newest = {(captured.queue, captured.id): captured for captured in self.tasks}
         graph = {
             key: [(captured.queue, parent) for parent in captured.task.depends_on] for key, captured in newest.items()
@@ -247,7 +261,7 @@ class Store:
 
 
 def _compute_state(captured: Captured, parents: Sequence[TaskState]) -> TaskState:
-    """Return the state of a task, given the states of the captured tasks that it depends on."""
+    """Return the state of a task. ``states`` contains the states of captured tasks on which the task depends."""
     policy = captured.task.on_dependency_failure
     if captured.state is not TaskState.QUEUED:
         return captured.state
@@ -258,7 +272,9 @@ def _compute_state(captured: Captured, parents: Sequence[TaskState]) -> TaskStat
 
 
 class CapturedQueue:
-    """The methods of `FairQueue` that push tasks or that handles call. All others need a server."""
+    """Replaces a `FairQueue` in tests: it has the methods that push tasks or that handles call. All other methods need
+    a server.
+    """
 
     def __init__(self, capture: Capture, name: str) -> None:
         self._capture, self._store, self.name = capture, capture.store, name
@@ -320,7 +336,8 @@ class CapturedQueue:
         return RunView(run_id, tuple(_record(*member) for member in self._members(run_id)))
 
     def cancel_run(self, run_id: str, *, note: Note = None) -> int:
-        members = reversed(self._members(run_id))  # in the order of a queue, so that no member becomes ready meanwhile
+        # in the order that a queue uses, so that no task of the run becomes ready in the meantime
+        members = reversed(self._members(run_id))
         done = [member[1].task.task_id for member in members if _cancel(*member, reason=f"run {run_id} was canceled")]
         if note is not None:
             note(done)
@@ -340,7 +357,7 @@ class CapturedQueue:
 
 
 class AsyncCapturedQueue:
-    """The same methods, awaitable."""
+    """Replaces an asynchronous queue in tests, with the same methods as `CapturedQueue`."""
 
     def __init__(self, queue: CapturedQueue) -> None:
         self._queue, self.name = queue, queue.name
@@ -370,16 +387,18 @@ def _cancel(store: Store, captured: Captured, *, reason: str) -> bool:
 
 
 MAX_RUN_TASKS = 10_000
-"""Tasks in one `Capture.run`: tasks that enqueue each other for ever end in an error."""
+"""Maximum number of tasks that one `Capture.run` runs, so that tasks that enqueue each other endlessly end with an
+error."""
 
 
 _keeping = threading.RLock()
-"""Held while tasks are taken in: the threads of a live server enqueue, too."""
+"""A lock that is held while tasks are captured, because the threads of a live server enqueue tasks too."""
 
 
 class Capture:
-    """The tasks that were enqueued. Indexes and loops give the tasks that would be sent, in the order of their calls.
-    A capture is made by `capture_tasks` and `eager` for a block; `enqueued` is the capture of the whole test.
+    """The captured tasks of a block or a test. Iterating and indexing return the tasks that would be sent, in the order
+    of their calls. A capture is made by `capture_tasks` and `eager` for a block; `enqueued` is the capture of the whole
+    test.
     """
 
     def __init__(
@@ -395,10 +414,12 @@ class Capture:
         self.begin(around)
 
     def begin(self, around: Capture | None = None) -> None:
-        """Begin anew, as for each test. Tasks also become part of the capture ``around`` this one; None by default."""
+        """Start with an empty capture, as at the start of each test. Tasks are also added to the capture ``around``
+        this one; None (the default) if there is none.
+        """
         self.store = Store(None if around is None else around.store)
         self.xcom: dict[str, dict[str, Any]] = {} if around is None else around.xcom
-        """Values that tasks have passed on, by namespace (a run's id)."""
+        """The values that tasks have shared, by namespace (the id of a run)."""
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -414,21 +435,21 @@ class Capture:
 
     @property
     def tasks(self) -> list[Captured]:
-        """The tasks that were enqueued, in their order, without those that were canceled or rolled back."""
+        """The captured tasks in their order, without tasks that were canceled or rolled back."""
         return self.store.list_kept_tasks()
 
     def of(self, task: Any) -> list[Captured]:
-        """Return the calls of one ``task``, which is the task or its name."""
+        """Return the calls of one ``task``, given as the task or its name."""
         name = get_task_name(task)
         return [captured for captured in self if captured.name == name]
 
     def clear(self) -> None:
-        """Forget what was enqueued so far; the windows of `unique_for` end."""
+        """Forget all tasks that were captured so far, and end the windows of `unique_for`."""
         self.store.clear()
 
     def intercept(self, options: TaskOptions, tasks: Sequence[Task]) -> list[TaskResult]:
-        """Take these ``tasks`` in place of the queue (for `enqueue`), sent with ``options``. Returns a handle for
-        each.
+        """Capture ``tasks`` that are enqueued with ``options``, instead of sending them. Returns a handle for each
+        task.
         """
         hook = None
         if not self._runs_at_once and sending.may_wait(conf.get_config(), options):
@@ -440,8 +461,8 @@ class Capture:
         ]
 
     def keep(self, queue: str, tasks: Sequence[Task], hook: CommitBuffer | None = None) -> list[PushResult]:
-        """Take these ``tasks`` in place of the ``queue`` of that name. ``hook`` is what sends them at the commit of a
-        transaction, None (the default) without one. Returns the result of pushing each.
+        """Capture ``tasks`` for the queue with the name ``queue``, instead of pushing them. ``hook`` is the commit hook
+        that sends the tasks; None (the default) without a transaction. Returns the result of the push for each task.
         """
         with _keeping:
             results = [self._keep(Captured(task, queue, hook)) for task in tasks]
@@ -450,23 +471,24 @@ class Capture:
         return results
 
     def queue(self, name: str) -> Any:
-        """Return the object that handles use in place of the queue of this ``name``."""
+        """Return the object that handles use instead of the queue with this ``name``."""
         return CapturedQueue(self, name)
 
     def aqueue(self, name: str) -> Any:
-        """Return the object that handles use in coroutines, in place of the queue of this ``name``."""
+        """Return the object that handles use in coroutines instead of the queue with this ``name``."""
         return AsyncCapturedQueue(self.queue(name))
 
     def _keep(self, made: Captured) -> PushResult:
-        """Keep a new call, or treat it as a duplicate of a known one, as a queue would."""
+        """Add a call to the capture. If the call is a duplicate of a captured one, treat it as a queue would."""
         task = made.task
         for known in self.store.alike(made.queue, task):
             is_live = not known.state.is_ended
             is_same_work = bool(task.unique_key) and known.task.unique_key == task.unique_key
             is_same_work = is_same_work and known.user_id == task.user_id
-            # The window of a `unique_for` never ends here: a test must not depend on how long it takes.
+            # The window of `unique_for` does not end during a test, because a test must not depend on how long it
+            # takes.
             if (is_live and known.id == task.task_id) or (is_same_work and (is_live or task.unique_for is not None)):
-                if task.debounce is not None and is_same_work:  # the last call counts
+                if task.debounce is not None and is_same_work:  # with debounce, the last call replaces the earlier one
                     known.task = known.task.model_copy().set_payload_bytes(task.payload_bytes)
                     known.args, known.kwargs = made.args, made.kwargs
                 return PushResult(known.id, "duplicate")
@@ -476,12 +498,12 @@ class Capture:
     def run(self, *queues: str, raise_errors: bool = True, retries: bool = False) -> int:
         """Run the captured tasks, and the tasks that they enqueue, in this thread. Returns how many tasks ran.
 
-        ``queues`` are names of queues; all by default. A task runs after the tasks that it depends on. A batch task is called
-        with as many items as a worker would give it. ``retries`` runs a failed task again at once, as often as a worker would
-        do so later; False by default: nothing is tried again. ``raise_errors`` raises the error of a task that has failed, as
-        by default; if False it is kept in ``Captured.error``.
+        ``queues`` are names of queues; all queues by default. A task runs after the tasks on which it depends. A batch
+        task is called with as many items as in a worker. With ``retries``, a failed task is run again at once, as often
+        as a worker would run it again later; by default (False) no task is retried. With ``raise_errors`` (the
+        default), the error of a failed task is raised; if False, the error is stored in ``Captured.error``.
 
-        Raises `RuntimeError` if more than 10,000 tasks run, and `TaskNotRegisteredError` if one is not registered.
+        Raises `RuntimeError` if more than 10,000 tasks run, and `TaskNotRegisteredError` if a task is not registered.
         """
 
         for name in queues:
@@ -489,7 +511,7 @@ class Capture:
         count = 0
         while ready := self._ready(queues):
             for batch in _batches(ready):
-                # A task that ran before in the batch may have run or canceled another one.
+                # A task of the batch that ran earlier may have run or canceled this task.
                 together = list(filter(_is_waiting, batch))
                 count += len(together)
                 if count > MAX_RUN_TASKS:
@@ -505,8 +527,8 @@ class Capture:
         return [captured for captured in ready if (not queues or captured.queue in queues) and _is_waiting(captured)]
 
     def read_results(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Return the results of those of these tasks that have finished, by id, as their functions returned them; a copy,
-        as each reader of a queue has.
+        """Return the results of those tasks in ``ids`` that have finished, by task id, in the form in which their
+        functions returned them. Each result is a copy, as for each reader of a real queue.
 
         ``ids`` are the tasks' ids.
         """
@@ -523,7 +545,9 @@ def _is_waiting(captured: Captured) -> bool:
 
 
 def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
-    """Divide tasks into calls: the tasks of one batch task up to its size, in the position of the first; others alone."""
+    """Divide tasks into calls. Tasks of one batch task form a call up to the batch size, in the position of the first
+    of them. Other tasks form separate calls.
+    """
     batches: list[list[Captured]] = []
     newest: dict[tuple[str, str], list[Captured]] = {}
     for captured in ready:
@@ -538,11 +562,11 @@ def _batches(ready: Sequence[Captured]) -> list[list[Captured]]:
 
 @contextmanager
 def capture_tasks() -> Iterator[Capture]:
-    """Capture the tasks that are enqueued in the block. Yields the capture.
+    """Capture the tasks that are enqueued in a ``with`` block. Yields the capture.
 
-    In a test run all tasks are captured (`enqueued`); this capture has the tasks of the block only, and its windows of
-    `unique_for` begin with the block. A task that is enqueued inside a transaction counts as sent at once (a test's transaction
-    never commits) unless its savepoint is rolled back.
+    In a test run, `enqueued` captures all tasks. This capture contains only the tasks of the block, and its windows of
+    `unique_for` begin with the block. A task that is enqueued inside a transaction counts as sent at once, because the
+    transaction of a test never commits. If its savepoint is rolled back, the task does not count.
     """
     capture = Capture(innermost())
     with intercept_tasks(capture):
@@ -551,11 +575,11 @@ def capture_tasks() -> Iterator[Capture]:
 
 @contextmanager
 def eager(*, raise_errors: bool = True, retries: bool = False) -> Iterator[Capture]:
-    """Run each task where it is enqueued, before `enqueue` returns. Yields the capture.
+    """Run each task directly when it is enqueued, before `enqueue` returns. Yields the capture.
 
-    ``raise_errors`` raises a task's error there, as by default; if False its result is FAILED. ``retries`` runs a task
-    again at once where a worker would do so later, as often as a worker would, and only its last error is raised; False
-    by default: nothing is tried again.
+    With ``raise_errors`` (the default), `enqueue` raises the task's error; if False, the task's result is FAILED. With
+    ``retries``, a failed task is run again at once, as often as a worker would run it again later, and only the last
+    error is raised; by default (False) no task is retried.
     """
     capture = Capture(innermost(), runs_at_once=True, raise_errors=raise_errors, retries=retries)
     with intercept_tasks(capture):
@@ -568,9 +592,10 @@ enqueued = Capture()
 
 @functools.cache
 def begin_to_capture() -> Capture:
-    """Return `enqueued`. From now on each of Django's test cases empties it where it empties ``mail.outbox``.
+    """Return `enqueued`. From now on, each of Django's test cases empties this capture at the moment when it empties
+    ``mail.outbox``.
 
-    ``mail.outbox`` itself can't be watched: a test may assign another list to it at any time.
+    ``mail.outbox`` itself can't be watched, because a test may assign another list to it at any time.
     """
     from django.test import SimpleTestCase
 
@@ -586,18 +611,22 @@ def begin_to_capture() -> Capture:
 
 
 def innermost() -> Capture | None:
-    """Return the innermost capture that is open. A test run always has one, except in tests that use a server."""
+    """Return the innermost open capture. In a test run there always is one, except in tests that use a server."""
     interceptor = current_interceptor()
     return interceptor if isinstance(interceptor, Capture) else None
 
 
 def as_kept(value: Any, *, limit: int = json_payload.MAX_PAYLOAD_BYTES, what: str = "payload") -> Any:
-    """Return ``value`` as a queue would return it. Raises `TaskSerializationError` for a value that a queue refuses."""
+    """Return ``value`` in the form in which a queue would return it. Raises `TaskSerializationError` for a value that a
+    queue refuses.
+    """
     return json_payload.loads(json_payload.dumps(value, limit=limit, what=what))
 
 
 class Values:
-    """`XCom` of a captured run. Each reader gets a separate copy, which it may change, as from a queue."""
+    """Replaces the `XCom` of a run in tests. Each reader gets a separate copy of a value, which it may change, as from
+    a real queue.
+    """
 
     def __init__(self, values: dict[str, Any], namespace: str, limit: int) -> None:
         self._values, self.namespace, self._limit = values, namespace, limit
@@ -626,7 +655,7 @@ class Values:
 
 @dataclass(frozen=True)
 class CapturedServices(Services):
-    """The services of a worker, provided by the capture."""
+    """Provides the services of a worker to captured tasks."""
 
     capture: Any = None
     captured: Any = None
@@ -644,14 +673,17 @@ class CapturedServices(Services):
 
 
 def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors: bool, retries: bool) -> None:
-    """Call the function once, for one task or for several of a batch task. With ``raise_errors``, raise the first error."""
+    """Call the function once, for one task or for several tasks of a batch. With ``raise_errors``, raise the first
+    error.
+    """
     definition = registry.get(together[0].name)
     runs = [_build_run(capture, captured, definition) for captured in together]
     for captured, run in zip(together, runs, strict=True):
         captured.worker = run.lease.worker
         captured.become(TaskState.STARTED)
     for captured, run, value in zip(together, runs, _call_function(runs), strict=True):
-        if captured.state is TaskState.STARTED:  # else it was canceled while it ran: its outcome does not count
+        # otherwise the task was canceled while it ran, and its outcome is ignored
+        if captured.state is TaskState.STARTED:
             _end_task(captured, run, value, retries=retries)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
     if raise_errors and errors and errors[0] is not None:
@@ -669,7 +701,7 @@ def _build_run(capture: Capture, captured: Captured, definition: AnyDefinition) 
         progress,
         tracing=config.tracing,
         middleware=load_all(config.middleware),
-        key_watch=KeyWatch(()),  # captured tasks are not signed, so a project without a key can run them
+        key_watch=KeyWatch(()),  # captured tasks are not signed, so a project without a key can also run them
         capture=capture,
         captured=captured,
     )
@@ -679,8 +711,8 @@ def _build_run(capture: Capture, captured: Captured, definition: AnyDefinition) 
 
 
 def _call_function(runs: Sequence[Run]) -> Sequence[Any]:
-    """Call the function. Return a result or an exception for each run."""
-    call = Call(runs, errors=Exception)  # others end the test, and are no failure of the task
+    """Call the function. Return the result or the exception of each run."""
+    call = Call(runs, errors=Exception)  # other exceptions are no failure of the task, but end the test
     function = async_to_sync(call.function) if runs[0].definition.is_async else call.function
     try:
         with call:
@@ -699,7 +731,7 @@ def _end_task(captured: Captured, run: Run, value: Any, *, retries: bool) -> Non
             if run.definition.types is not None:
                 value = run.definition.types.dump_result(value)
             captured.result = as_kept(value, limit=run.services.config.max_payload_bytes, what="result")
-        except TaskSerializationError as error:  # a worker refuses what a queue can't keep
+        except TaskSerializationError as error:  # as in a worker, a value that a queue can't store makes the task fail
             value = error.with_traceback(None)
         else:
             captured.become(TaskState.FINISHED)

@@ -1,8 +1,8 @@
-"""Django's own tests for backends of `django.tasks`, run against this one: ``python -m
+"""Runs Django's own tests for backends of `django.tasks` with the backend of this package: ``python -m
 django_fairque.testing.conformance DIR``.
 
-DIR is an unpacked source distribution of the installed Django version; the wheel has no tests. `cases` returns the
-classes for another runner. All tests of ``tasks.test_tasks.TaskTestCase`` and
+DIR is an unpacked source distribution of the installed Django version, because Django's wheel contains no tests.
+`cases` returns the classes for another runner. All tests of ``tasks.test_tasks.TaskTestCase`` and
 ``tasks.test_dummy_backend.DummyBackendTestCase`` run, except those in `LEFT_OUT`.
 """
 
@@ -32,11 +32,11 @@ WAITING = ("queued", "scheduled")
 
 
 class RecordedBackend(FairqueBackend):
-    """The backend with Django's test interface, for a separate server: `clear` empties that server."""
+    """The backend with Django's test interface, on a separate server, which `clear` empties."""
 
     @property
     def results(self) -> list[AnyResult]:
-        """The results of the tasks that are waiting."""
+        """The results of the tasks that have been enqueued and have not run."""
         queues = [get_queue(name) for name in get_config().queues]
         return [
             self.get_result(task.task_id) for queue in queues for state in WAITING for task in queue.tasks(state).items
@@ -62,11 +62,13 @@ LEFT_OUT = {
         "test_refresh_result_async": "as test_refresh_result",
     },
 }
-"""By test case and test, the reason why it can't pass with another backend."""
+"""The reason why a test can't pass with another backend than Django's own, by test case and test."""
 
 
 def find_tests(source: Path) -> Path:
-    """Return the folder to put on the path. ``source`` is a source distribution, that folder, or the folder above it."""
+    """Return the folder that must be on the Python path. ``source`` is a source distribution, this folder, or the
+    folder above it.
+    """
     for folder in (source, source / "tests", *sorted(source.glob("[Dd]jango-*/tests"))):
         if (folder / "tasks" / "test_tasks.py").is_file():
             return folder
@@ -88,8 +90,8 @@ def build_task_settings(alias_options: dict[str, Any], backend: str) -> dict[str
 def cases(source: Path, backend: str = BACKEND) -> list[type[SimpleTestCase]]:
     """Return subclasses of Django's test cases that run on ``backend``, a dotted path.
 
-    The backend must have ``clear()``, and ``results`` with the tasks enqueued since then. Django must be set up, and
-    the queues ``default`` and ``queue_1`` declared.
+    The backend must have the method ``clear()``, and the attribute ``results`` with the tasks that were enqueued since
+    the last call of ``clear()``. Django must be set up, and the queues ``default`` and ``queue_1`` must be declared.
     """
     tests = str(find_tests(source))
     if tests not in sys.path:
@@ -112,7 +114,9 @@ def _on_backend(module: str, name: str, tasks: dict[str, Any]) -> type[SimpleTes
 
 
 def _wrap_test(test: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-    """Close the queues after a coroutine test: each has a separate event loop, and so separate connections."""
+    """Close the queues after a test that is a coroutine, because each such test has a separate event loop, and so
+    separate connections.
+    """
 
     @functools.wraps(test)
     async def run_and_close(self: Any) -> None:

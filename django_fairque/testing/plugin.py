@@ -1,4 +1,6 @@
-"""The pytest plugin, installed with the package: it captures tasks, starts each test without tasks, and defines fixtures."""
+"""The pytest plugin of this package. The plugin captures tasks, starts each test without captured tasks, and defines
+fixtures.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def pytest_unconfigure() -> None:
 def _fairque_enqueued_is_empty() -> None:
     """Remove the tasks of the previous test."""
     capture = sys.modules.get("django_fairque.testing.capture")
-    if capture is not None:  # no capture exists before the first enqueue
+    if capture is not None:  # no capture exists before a first task was enqueued
         capture.enqueued.begin()
 
 
@@ -55,7 +57,7 @@ def fairque_run(fairque: Capture) -> Callable[..., int]:
 
 @pytest.fixture
 def fairque_server() -> Iterator[FairQueue]:
-    """The default queue on a separate, real server; `django_fairque.testing.run_tasks` runs its tasks."""
+    """The default queue on a separate real server; `django_fairque.testing.run_tasks` runs its tasks."""
     from .servers import private_server
 
     with private_server() as queue:

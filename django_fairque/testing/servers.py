@@ -1,4 +1,4 @@
-"""A real server for a test, and running the tasks in its queues."""
+"""Starts a real server for a test, and runs the tasks in its queues."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 CLOCK_STEP_SECONDS = 0.001
-"""Seconds between a task's due moment and the new time of the clock."""
+"""Seconds after a task's due time to which the clock is set."""
 
 _running: list[EmbeddedServer] = []
 
 
 @contextmanager
 def private_server(**fairque: Any) -> Iterator[FairQueue]:
-    """Start a real server for this block, in some 50 ms; it ends with the block. Yields the default queue on it.
+    """Start a real server for a ``with`` block, in about 50 ms. The server ends with the block. Yields the default
+    queue on the server.
 
-    In the block tasks are sent to this server and not captured. ``fairque`` are more sections of the setting, in
-    capitals. Needs `django-fairque[embedded]`. Raises `ConfigurationError` if no server is installed.
+    In the block, tasks are sent to this server and not captured. ``fairque`` contains further sections of the setting
+    ``FAIRQUE``, in capitals. Needs `django-fairque[embedded]`. Raises `ConfigurationError` if no server is installed.
     """
     from django.conf import settings
 
@@ -41,7 +42,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     server = EmbeddedServer(f"{directory}/server")
     url = f"embedded://{directory}/server"
     sections = {**(getattr(settings, "FAIRQUE", None) or {}), **fairque, "REDIS": {"URL": url}}
-    named = {"redis": {"url": url}}  # wins over a server in the environment
+    named = {"redis": {"url": url}}  # takes precedence over a server in the environment
     _running.append(server)
     try:
         with intercept_tasks(None), override_settings(FAIRQUE=sections), override_options(named):
@@ -50,7 +51,7 @@ def private_server(**fairque: Any) -> Iterator[FairQueue]:
     finally:
         _running.remove(server)
         skipped_time.seconds = 0.0
-        server.retire()  # threads may still be using it, such as a worker's that has just ended
+        server.retire()  # threads may still use the server, such as threads of a worker that has just ended
         _remove(directory)
 
 
@@ -66,15 +67,15 @@ def _remove(directory: str) -> None:
 def run_tasks(*queues: str, skip_delays: bool = False) -> int:
     """Run the tasks that are ready with a worker in this process. Returns how many tasks ran.
 
-    ``queues`` are names of queues; the default one if none is named. The call returns when no task is ready: tasks that
-    these tasks enqueue run too, scheduled tasks do not. With ``skip_delays`` they run, too: whenever no task is ready,
-    the queue's clock is set to the moment at which the next task of these queues is due, until none is scheduled. So
-    delays and retries need no waiting, and ``expires`` and deadlines count as usual. Default: False. The clock of the
-    `private_server` keeps that time until the block ends; `time.time` is not changed.
+    ``queues`` are names of queues; by default the default queue. The call returns when no task is ready: tasks that
+    these tasks enqueue run too, but scheduled tasks do not. With ``skip_delays`` (default: False), scheduled tasks run
+    too: whenever no task is ready, the queue's clock is set to the moment at which the next task of these queues is
+    due, until no task is scheduled. So delays and retries need no waiting, while ``expires`` and deadlines have their
+    usual effect. The clock of the `private_server` keeps the new time until the block ends; `time.time` is not changed.
 
-    In a test without a `private_server` no task is in a queue: the call runs the captured tasks instead (of every queue
-    if none is named), as `Capture.run` does, which raises the tasks' errors. Raises `RuntimeError` if tasks are due at
-    more than 10,000 moments.
+    In a test without a `private_server`, no task is in a queue. Then the call runs the captured tasks (of every queue
+    if no queue is named) in the same way as `Capture.run`, and raises the tasks' errors. Raises `RuntimeError` if tasks
+    are due at more than 10,000 moments.
     """
     capture = innermost()
     if capture is not None and not _running:

@@ -1,4 +1,4 @@
 """Health probes and metrics over HTTP.
 
-Views for a project's URLs are in `probes`; a worker's own port is in `metrics_server`.
+The module `probes` contains views for a project's URLs; `metrics_server` contains the server for a worker's own port.
 """

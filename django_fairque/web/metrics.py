@@ -1,4 +1,4 @@
-"""Access to figures over HTTP, for the views and for the port of a worker."""
+"""Access to figures over HTTP, both for the project's views and for the port of a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_fairque.monitoring.probe import MISCONFIGURED
 
 @dataclass(frozen=True)
 class MetricsResponse:
-    """The response, independent of how it is sent."""
+    """A response with metrics, independent of the HTTP server that sends it."""
 
     status: int
     content: bytes
@@ -21,7 +21,7 @@ class MetricsResponse:
 
 
 def text_response(status: int, text: str, **headers: str) -> MetricsResponse:
-    """An answer for people."""
+    """Return a plain text response for people."""
     return MetricsResponse(status, f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8", **headers})
 
 
@@ -32,14 +32,17 @@ NOT_FOUND = text_response(404, "not found")
 
 
 def bearer(header: str) -> str:
-    """Return the token in an ``Authorization`` header; empty if there is none, or for another scheme."""
+    """Return the bearer token in an ``Authorization`` header; empty if there is none, or if the header has another
+    scheme.
+    """
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_known(token: str, config: MonitorConfig) -> bool:
-    """Return whether ``token`` is one of the configured tokens. The time of the comparison does not depend on the matching
-    part."""
+    """Return whether ``token`` is one of the configured tokens. The comparison takes the same time however much of the
+    token matches.
+    """
     given = token.encode(errors="backslashreplace")
     return any(hmac.compare_digest(given, token.get_secret_value().encode()) for token in config.token)
 
@@ -49,7 +52,8 @@ def metrics(
 ) -> MetricsResponse:
     """Return the figures of all queues to a client with a token, in the format that the ``Accept`` header asks for.
 
-    ``is_open``: while no token is configured, everyone may have the figures (otherwise nobody). ``worker``: a worker's figures.
+    ``is_open`` determines who may read the figures while no token is configured: everyone, or (False) nobody. ``worker``
+    contains a worker's own figures.
     """
     try:
         config = get_config().monitor

@@ -1,4 +1,6 @@
-"""`MetricsServer`: figures and liveness of a process that serves no other pages, a worker's supervisor."""
+"""`MetricsServer` serves the figures and the liveness of a process that has no other web pages: a worker's
+supervisor.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,12 @@ STOP_POLL_SECONDS = 0.1
 class MetricsServer:
     """Answers ``/metrics`` and ``/live`` in separate threads, as a context manager.
 
-    The operator who opens the port controls the access to it: without a configured token the server asks for none.
+    The operator who opens the port must control the access to it: without a configured token, the server requires none.
 
     Args:
-        port: 0 for any free port, which the log names.
-        worker: returns the worker's figures, see `django_fairque.monitoring.prometheus.WORKER_FAMILIES`; called from any thread.
+        port: the port to listen on; 0 for any free port, which the log then names.
+        worker: returns the worker's figures, see `django_fairque.monitoring.prometheus.WORKER_FAMILIES`; called from
+            any thread.
 
     Raises:
         ConfigurationError: prometheus-client is not installed, or the port can't be opened.
@@ -78,12 +81,13 @@ class MetricsServer:
 
 
 class _ThreadingServer(ThreadingTCPServer):
-    # Not http.server's own, which asks a name server for this machine's name before it listens.
+    # http.server's own server class is not used, because it asks a name server for this machine's name before it listens.
     allow_reuse_address = True
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as it is called
-        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR  # the client is gone
+        # an OSError means that the client has closed the connection
+        level = logging.DEBUG if isinstance(sys.exc_info()[1], OSError) else logging.ERROR
         logger.log(level, "a request for metrics could not be answered", exc_info=True)
 
 
@@ -95,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "fairque"
     sys_version = ""
     timeout = 5.0
-    """Seconds to wait for a client that sends nothing."""
+    """Seconds to wait for data from a client."""
 
     def __init__(self, worker: Callable[[], Mapping[str, float]] | None, *args: Any) -> None:
         self._worker = worker

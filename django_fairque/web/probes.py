@@ -1,7 +1,7 @@
-"""Views for load balancers, orchestrators and Prometheus. docs/reference/metrics-and-signals.md describes each.
+"""Views for load balancers, orchestrators and Prometheus. docs/reference/metrics-and-signals.md describes these views.
 
-The views need no session, login or database. Each writes nothing, names no host, and answers within two seconds even if the
-server hangs: anybody who can reach a view may see its response.
+The views need no session, login or database. The views change nothing, and answer within two seconds even if the server
+hangs. The responses contain no host names, because anybody who can reach a view may see its response.
 """
 
 from __future__ import annotations
@@ -27,26 +27,29 @@ health_probe = Probe(judge_health, read_together=judged_together)
 
 
 def probe(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Allow GET and HEAD only, without a cache, a login or a database transaction."""
+    """Decorate a view: allow GET and HEAD only, and use no cache, login or database transaction."""
     wrapped = csrf_exempt(cache_control(no_store=True)(require_safe(view)))
     return wraps(view)(non_atomic_requests(login_not_required(wrapped)))
 
 
 @probe
 def live(_: HttpRequest) -> HttpResponse:
-    """Return that this process responds. No request is sent to the server, because restarting this process would not help it."""
+    """Answer that this process responds. No request is sent to the queue's server, because restarting this process
+    would not repair the server.
+    """
     return JsonResponse({"status": "live"})
 
 
 @probe
 def ready(request: HttpRequest) -> HttpResponse:
-    """Return 200 if tasks can be enqueued, otherwise 503. A client with a token also gets the status and the reasons of each
-    queue."""
+    """Return 200 if tasks can be enqueued, otherwise 503. A client with a token also gets the status of each queue,
+    with the reasons for it.
+    """
     monitor = _monitor()
     token = access.bearer(request.headers.get("Authorization", ""))
     is_known = access.is_known(token, monitor)
     if token and monitor.token and not is_known:
-        return _response(access.UNAUTHORIZED)  # a client must learn that its token is wrong
+        return _response(access.UNAUTHORIZED)  # a client must notice that its token is wrong
     sight = health_probe.read()
     is_ready = not sight.troubles and all(health.status != "down" for health in sight.readings.values())
     content: dict[str, Any] = {"status": "ready" if is_ready else "not ready"}
@@ -66,8 +69,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _monitor() -> MonitorConfig:
-    """Return the section of the configuration. While that has mistakes, return one without tokens, so that no token is
-    accepted."""
+    """Return the ``MONITOR`` section of the configuration. While the configuration has mistakes, return a section
+    without tokens, so that no token is accepted.
+    """
     try:
         return get_config().monitor
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""`AsyncWorker`: runs tasks on the event loop that awaits it. All else is done by the threads of a `Worker`."""
+"""`AsyncWorker` runs tasks on the event loop of the program that awaits it. Threads of a `Worker` do all other work."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 
 
 TASK_CANCEL_REPEAT_SECONDS = 5.0
-"""Seconds after which a coroutine that was canceled and has not ended is canceled again; it may have something to clean up."""
+"""Seconds after which a coroutine is canceled again if it was canceled and has not ended, for example because it cleans
+up."""
 LAST_REPORT_SECONDS = 1.0
-"""Seconds in which threads whose tasks were interrupted can report that, before the worker leaves without them."""
+"""Seconds that threads with interrupted tasks have to report the outcomes. Then the worker stops without these
+threads."""
 
 
 class AsyncWorker:
-    """Runs ``async def`` tasks on the running event loop, others in threads.
+    """Runs ``async def`` tasks on the running event loop, and other tasks in threads.
 
-    ``queues`` and ``arguments`` are those of `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` as that does.
+    ``queues`` and ``arguments`` are those of `Worker`, without ``max_memory_mb``. Raises `ConfigurationError` in the
+    same cases as `Worker`.
 
-    Threads fetch tasks, renew leases and report outcomes, over separate connections, also while a task blocks the
-    loop. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop, ends the program
-    (`Worker` and ``fairque_worker`` prevent this).
+    Threads fetch tasks, renew leases and report outcomes, over separate connections. These threads continue while a
+    task blocks the loop. The loop belongs to the program: a task that lets `SystemExit` through, or stops the loop,
+    ends the program (`Worker` and ``fairque_worker`` prevent this).
     """
 
     def __init__(
@@ -70,15 +73,17 @@ class AsyncWorker:
         await waiting
 
     def stop(self) -> None:
-        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running ones. From any
-        thread.
+        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running tasks. Can be
+        called from any thread.
         """
         self._worker.stop()
 
 
 class _WaitForEnd(asyncio.Task[None]):
-    """Waits for the end of the worker. A program that ends cancels `AsyncWorker.run`, and often all other coroutines at the same
-    time. The tasks among them must be given back, so ``on_cancel`` is called before any of them continues."""
+    """Waits for the end of the worker. A program that ends cancels `AsyncWorker.run`, and often all other coroutines at
+    the same time. Among these are the coroutines of tasks, which must be given back, so ``on_cancel`` is called before
+    any coroutine continues.
+    """
 
     on_cancel: Callable[[], object]
 
@@ -88,7 +93,9 @@ class _WaitForEnd(asyncio.Task[None]):
 
 
 async def _wait_for(end: asyncio.Future[None]) -> None:
-    """Wait until everything is given back, also when this is canceled."""
+    """Wait until the worker has given back all its tasks. A cancellation does not end this wait; it is raised
+    afterwards.
+    """
     cancellation: asyncio.CancelledError | None = None
     while not end.done():
         try:
@@ -101,11 +108,14 @@ async def _wait_for(end: asyncio.Future[None]) -> None:
 
 
 class _WorkerThreads(Worker):
-    """The threads of an `AsyncWorker`. When they have ended, none of its coroutines runs on the program's loop."""
+    """The threads of an `AsyncWorker`. After they have ended, no coroutine of the worker's tasks runs on the program's
+    loop.
+    """
 
     _loop: RunningLoop
     _must_end = False
-    """The program has canceled the worker or stopped the loop, or the time for running tasks is over."""
+    """Whether the worker must give back its tasks at once: the program canceled it or stopped the loop, or the shutdown
+    timeout is over."""
     _cancel_due = 0.0
     _leave_at = 0.0
 
@@ -116,7 +126,7 @@ class _WorkerThreads(Worker):
         self._stop_at_signal()
 
     def cancel(self) -> None:
-        """On the loop: give back everything, now."""
+        """Give back all tasks now. Runs on the event loop."""
         if not self._must_end:
             self._cancel_due = monotonic() + TASK_CANCEL_REPEAT_SECONDS
             self._must_end = True

@@ -1,4 +1,4 @@
-"""`Worker`: runs tasks in this process, without a supervisor."""
+"""`Worker` runs tasks in the calling process, without a supervisor."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
 
 WAIT_END_SECONDS = 1.0
-"""Seconds in which threads that waited for work can end, before the worker exits without them."""
+"""Seconds that threads have to end their waits for work before the worker exits without them."""
 CLOSE_REPEAT_SECONDS = 0.2
-"""Seconds after which the clients are closed again while such a thread goes on. The thread may be passing on the result of its
-wait."""
+"""Seconds after which the clients are closed again while a thread still waits for work. The thread may be passing on
+the result of its wait."""
 
 
 @contextmanager
 def stop_at_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call ``stop`` at SIGTERM and SIGINT, in place of handlers that Python and asyncio have set; in the main thread only."""
+    """Call ``stop`` at SIGTERM and SIGINT. Only handlers that Python or asyncio have set are replaced, and only in the
+    main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -67,19 +69,21 @@ def _make_queue(config: FairQueueConfig, client: Any, name: str) -> FairQueue:
 
 
 class Worker:
-    """Runs tasks in threads of this process, ``async def`` ones on an event loop in another thread.
+    """Runs tasks in threads of this process, and ``async def`` tasks on an event loop in another thread.
 
     ``queues`` are names of declared queues, or `FairQueue` objects; by default the configured ones. The ``arguments``
-    are passed by name; those that are not given are taken from the configuration (`WorkerConfig`), whose rules hold
-    for them too. Durations are seconds.
+    are passed by name; missing arguments are taken from the configuration (`WorkerConfig`), whose rules also apply to
+    arguments. Durations are seconds.
 
     In place of ``queues`` a `WorkerConfig` can be given, which is used instead of the project's, or a `FairQueueConfig`,
     whose ``worker`` and queues are used, on its server.
 
     - ``worker_id`` or ``id``: unique among all workers that live; a new one by default.
-    - ``users``: the users to serve, ``"*"`` or user ids; ``steal``: others to serve when these have nothing.
+    - ``users``: the users to serve, ``"*"`` or user ids; ``steal``: other users to serve when none of these users has
+      tasks.
     - ``concurrency``: how many tasks run at once.
-    - ``reserve``: how many of these slots lower lanes never take, such as ``{"urgent": 1, "normal": 2}``; none by default.
+    - ``reserve``: how many of these slots are never used by tasks of lower lanes, such as ``{"urgent": 1, "normal":
+      2}``; none by default.
     - ``burst``: `run` returns when nothing can start now (tasks that are scheduled for later do not count); False by
       default.
     - ``max_tasks``, ``max_memory_mb``: `run` returns gracefully after this many tasks, or beyond this much memory; 0:
@@ -91,12 +95,12 @@ class Worker:
     Raises `ConfigurationError` if a value can't be used, a queue is not declared, or a model event has mistakes, and
     `TypeError` for an unknown argument.
 
-    Without `fairque_worker` a process has limits: code that holds the interpreter for longer than a lease loses that
-    lease, and no hard time limit can be enforced.
+    Without `fairque_worker` a process has limits: a task that holds the interpreter lock for longer than a lease loses
+    its lease, and no hard time limit can be enforced.
     """
 
     clients: Sequence[Any] = ()
-    """Clients to be closed at the end."""
+    """Clients that are closed when the worker ends."""
 
     def __init__(
         self,
@@ -152,12 +156,12 @@ class Worker:
         try:
             core.join(self._is_late)
         finally:
-            core.stop()  # if something was raised here: a signal handler's exception
+            core.stop()  # stop also after an exception that a signal handler raised here
             self._leave()
 
     def stop(self) -> None:
-        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running ones. From any
-        thread.
+        """Begin to stop: fetch nothing more, give back tasks that have not begun, and wait for running tasks. Can be
+        called from any thread.
         """
         self._core.stop()
 
@@ -193,7 +197,8 @@ class Worker:
             except FairQueueError as error:  # noqa: PERF203 - each queue
                 logger.warning("what was left could not be given back, it will be when its lease ends: %s", error)
         self._core.report_stopped()
-        # Closing a client ends a wait for work. A wait that was about to begin may open its connection only afterwards.
+        # Closing a client ends a wait for work. Repeat it, because a wait that was about to begin may open its
+        # connection afterwards.
         until, goes_on = monotonic() + WAIT_END_SECONDS, bool(self.clients)
         while goes_on and monotonic() < until:
             self._close_clients()

@@ -346,7 +346,7 @@ def test_tasks_that_come_after_the_question_are_left_alone(
     assert {state(queue, task_id) for task_id in late} == {TaskState.QUEUED}
 
 
-def test_nothing_is_done_without_a_count(admin_client: Client, queue: FairQueue) -> None:
+def test_an_action_on_all_tasks_without_their_number_changes_no_task(admin_client: Client, queue: FairQueue) -> None:
     task_id = push(queue)
     for fields in ({}, {"done": "0"}, {"done": "0", "left": "-1"}, {"done": "x", "left": "1"}):
         text = act(admin_client, LIST, "cancel_all", confirm="yes", **fields)

@@ -58,7 +58,7 @@ def test_a_task_is_shown_with_its_lane(run: Run, tasks: dict[str, Lane]) -> None
     ],
     ids=" ".join,
 )
-def test_other_commands_work(run: Run, tasks: dict[str, Lane], words: tuple[str, ...]) -> None:
+def test_other_commands_work_with_tasks_in_lanes(run: Run, tasks: dict[str, Lane], words: tuple[str, ...]) -> None:
     assert run(*words)
 
 

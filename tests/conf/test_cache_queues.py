@@ -73,7 +73,9 @@ def databases(server: Server, **options: Any) -> set[str]:
 
 @both
 @pytest.mark.parametrize("path", ["unix://{}?db=3", "unix://{}?db=3&socket_timeout=0.001"])
-def test_a_unix_socket(serve: Serve, server: Server, redis: Redis, backend: str, path: str) -> None:
+def test_a_queue_uses_the_unix_socket_of_a_cache(
+    serve: Serve, server: Server, redis: Redis, backend: str, path: str
+) -> None:
     serve(backend, path.format(server.socket))
     assert databases(server) == {"db3"}
 
@@ -127,7 +129,7 @@ def test_the_sentinels_of_django_redis(serve: Serve, sentinel: int) -> None:
     caches["queues"].close()
 
 
-def test_a_cluster(serve: Serve, cluster: int) -> None:
+def test_a_queue_uses_the_cluster_of_a_cache(serve: Serve, cluster: int) -> None:
     options = {"REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster", "CONNECTION_FACTORY": "shop.ClusterFactory"}
     serve(DJANGO_REDIS, [f"redis://127.0.0.1:{cluster}", "redis://127.0.0.1:1"], options, CLUSTER=True)
 
@@ -142,7 +144,9 @@ def test_the_cache_s_impatience_is_not_the_queue_s(serve: Serve, server: Server,
 
 
 @both
-def test_what_clear_does_to_a_cache_s_database(serve: Serve, server: Server, redis: Redis, backend: str) -> None:
+def test_clearing_a_cache_deletes_all_keys_of_its_database(
+    serve: Serve, server: Server, redis: Redis, backend: str
+) -> None:
     """Why fairque.W002 warns: the prefix is no protection."""
     serve(backend, server.url)
     assert databases(server) == {"db0"}
@@ -151,7 +155,9 @@ def test_what_clear_does_to_a_cache_s_database(serve: Serve, server: Server, red
     caches["queues"].close()
 
 
-async def test_without_blocking(settings: Settings, tcp: tuple[Server, int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_asynchronous_queue_uses_the_server_of_a_cache(
+    settings: Settings, tcp: tuple[Server, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(registry, "_tasks", {})
     settings.CACHES = {"queues": {"BACKEND": DJANGO_REDIS, "LOCATION": f"redis://127.0.0.1:{tcp[1]}/6"}}
     settings.FAIRQUE = {"REDIS": {"CACHE": "queues"}}

@@ -46,11 +46,11 @@ class TestWhatIsTakenOver:
         "location",
         ["redis://bob:x%40y@h:7/3", ["redis://bob:x%40y@h:7/3"], "redis://bob:x%40y@h:7/3,redis://replica:7/3"],
     )
-    def test_the_primary_s_location(self, resolve: Any, backend: str, location: Any) -> None:
+    def test_the_first_location_of_a_cache_is_used(self, resolve: Any, backend: str, location: Any) -> None:
         config = resolve(backend, location)
         assert (config.endpoint, config.db, config.username, password(config)) == (("h", 7), 3, "bob", "x@y")
 
-    def test_tls_and_sockets(self, resolve: Any, backend: str) -> None:
+    def test_a_cache_location_can_use_tls_or_a_socket(self, resolve: Any, backend: str) -> None:
         assert resolve(backend, "rediss://h").ssl is True
         assert resolve(backend, "unix:///s.sock?db=2").database == "/s.sock number 2"
 
@@ -115,7 +115,9 @@ def test_the_url_wins_over_the_options_as_in_redis_py(resolve: Any, backend: str
         ("optional", "optional"),
     ],
 )
-def test_whether_certificates_are_verified(resolve: Any, backend: str, given: Any, expected: str) -> None:
+def test_the_verification_of_certificates_is_copied_from_the_cache(
+    resolve: Any, backend: str, given: Any, expected: str
+) -> None:
     own = {"ssl_cert_reqs": given}
     options = own if backend == DJANGO else {"CONNECTION_POOL_KWARGS": own}
     assert resolve(backend, "rediss://h", options).ssl_cert_reqs == expected
@@ -171,7 +173,7 @@ class TestMistakes:
         assert "hunter" not in str(caught.value)
         return str(caught.value)
 
-    def test_an_unknown_alias(self, settings: Settings, configure: Configure) -> None:
+    def test_an_unknown_cache_alias_is_refused(self, settings: Settings, configure: Configure) -> None:
         settings.CACHES = {"default": {"BACKEND": DJANGO, "LOCATION": "redis://h"}, "queues": {}}
         assert configure.error({"REDIS": {"CACHE": "queue"}}) == (
             'settings.FAIRQUE["REDIS"]["CACHE"]: expected one of the caches default, queues; got \'queue\'; '
@@ -186,12 +188,12 @@ class TestMistakes:
             ("", "has the backend '', which can't be imported"),
         ],
     )
-    def test_another_backend(self, resolve: Any, backend: str, expected: str) -> None:
+    def test_a_cache_with_an_unsupported_backend_is_refused(self, resolve: Any, backend: str, expected: str) -> None:
         assert expected in self.error(resolve, backend, "redis://h")
 
     @both
     @pytest.mark.parametrize("location", ["", None, []])
-    def test_no_location(self, resolve: Any, backend: str, location: Any) -> None:
+    def test_a_cache_without_a_location_is_refused(self, resolve: Any, backend: str, location: Any) -> None:
         assert self.error(resolve, backend, location).endswith("cache 'queues' has no LOCATION")
 
     @both

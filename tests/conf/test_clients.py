@@ -43,13 +43,15 @@ class TestOnAServer:
     def config(self, server: Server, redis: Redis) -> FairQueueConfig:
         return FairQueueConfig.model_validate({"redis": {"url": server.url, "db": 3}})
 
-    def test_it_connects(self, config: FairQueueConfig, redis: Redis) -> None:
+    def test_a_client_connects_to_the_configured_database(self, config: FairQueueConfig, redis: Redis) -> None:
         with config.create_redis_client() as client:
             client.set("a", "b")
             assert client.get("a") == b"b"
         assert redis.info("keyspace").keys() == {"db3"}
 
-    async def test_it_connects_without_blocking(self, config: FairQueueConfig, redis: Redis) -> None:
+    async def test_an_asynchronous_client_connects_to_the_configured_database(
+        self, config: FairQueueConfig, redis: Redis
+    ) -> None:
         client = config.create_async_redis_client()
         await client.set("a", "b")
         assert await client.get("a") == b"b"
@@ -61,7 +63,7 @@ class TestOnAServer:
             client.set("a", "b")
             assert client.get("a") == "b"
 
-    def test_over_tcp_with_credentials(self, make_server: Any) -> None:
+    def test_a_client_connects_over_tcp_with_credentials(self, make_server: Any) -> None:
         port = free_port()
         with make_server("--port", str(port), "--bind", "127.0.0.1").client() as admin:
             admin.config_set("requirepass", "p/@")
@@ -105,7 +107,7 @@ class TestACommandIsSentOnce:
         yield dropping
         dropping.close()
 
-    def test_by_the_client(self, dropping: DroppingServer) -> None:
+    def test_a_client_sends_a_failed_command_only_once(self, dropping: DroppingServer) -> None:
         with (
             RedisConfig(port=dropping.port).create_redis_client() as client,
             pytest.raises(redis_errors.ConnectionError),
@@ -113,14 +115,14 @@ class TestACommandIsSentOnce:
             client.ping()
         assert dropping.connections == 1
 
-    async def test_by_the_client_for_coroutines(self, dropping: DroppingServer) -> None:
+    async def test_an_asynchronous_client_sends_a_failed_command_only_once(self, dropping: DroppingServer) -> None:
         client = RedisConfig(port=dropping.port).create_async_redis_client()
         with pytest.raises(redis_errors.ConnectionError):
             await client.ping()
         await client.aclose()
         assert dropping.connections == 1
 
-    def test_by_a_cluster_s_client(self, dropping: DroppingServer) -> None:
+    def test_a_cluster_client_sends_a_failed_command_only_once(self, dropping: DroppingServer) -> None:
         with (
             RedisConfig(port=dropping.port, cluster=True).create_redis_client() as client,
             pytest.raises(redis_errors.RedisClusterException, match="reachable node"),
@@ -128,7 +130,9 @@ class TestACommandIsSentOnce:
             client.ping()
         assert dropping.connections == 1
 
-    async def test_by_a_cluster_s_client_for_coroutines(self, dropping: DroppingServer) -> None:
+    async def test_an_asynchronous_cluster_client_sends_a_failed_command_only_once(
+        self, dropping: DroppingServer
+    ) -> None:
         client = RedisConfig(port=dropping.port, cluster=True).create_async_redis_client()
         with pytest.raises((redis_errors.RedisError, redis_errors.RedisClusterException)):
             await client.ping()
@@ -140,13 +144,13 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("make", "kind"), [(pool, BlockingConnectionPool), (async_pool, AsyncBlockingConnectionPool)]
     )
-    def test_who_finds_all_connections_busy_waits(self, make: Any, kind: type) -> None:
+    def test_a_pool_waits_for_a_connection_when_all_are_in_use(self, make: Any, kind: type) -> None:
         made = make(max_connections=7, socket_timeout=9)
         assert issubclass(type(made), kind)
         assert (made.max_connections, made.timeout) == (7, 9)
 
     @pytest.mark.parametrize("make", [pool, async_pool])
-    def test_time_outs_and_protocol(self, make: Any) -> None:
+    def test_a_client_has_time_outs_and_a_protocol(self, make: Any) -> None:
         options = make().connection_kwargs
         expected = {"protocol": 2, "socket_timeout": 15, "socket_connect_timeout": 2, "health_check_interval": 30}
         assert {name: options[name] for name in expected} == expected
@@ -156,7 +160,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(("make", "kind"), [(pool, SSLConnection), (async_pool, AsyncSSLConnection)])
     @pytest.mark.parametrize("address", [{"url": "rediss://h:7"}, {"host": "h", "port": 7, "ssl": True}])
-    def test_tls(self, make: Any, kind: type, address: dict[str, Any]) -> None:
+    def test_tls_options_are_passed_to_connections(self, make: Any, kind: type, address: dict[str, Any]) -> None:
         made = make(**address, ssl_ca_certs="/ca", ssl_certfile="/cert", ssl_keyfile="/key")
         assert made.connection_class is kind
         options = made.connection_kwargs
@@ -168,11 +172,11 @@ class TestOptions:
     def test_the_name_of_an_unverified_certificate_is_not_checked(self) -> None:
         assert pool(url="rediss://h", ssl_cert_reqs="none").connection_kwargs["ssl_check_hostname"] is False
 
-    def test_credentials(self) -> None:
+    def test_credentials_in_the_url_are_passed_to_connections(self) -> None:
         options = pool(url="redis://bob:x%40y@h/3").connection_kwargs
         assert (options["username"], options["password"], options["db"]) == ("bob", "x@y", 3)
 
-    async def test_a_cluster_s_client(self) -> None:
+    async def test_a_cluster_client_gets_the_configured_options(self) -> None:
         client = RedisConfig(url="rediss://:p@h:7", cluster=True, max_connections=9).create_async_redis_client()
         assert isinstance(client, AsyncRedisCluster)
         (node,) = client.nodes_manager.startup_nodes.values()
@@ -205,7 +209,7 @@ class TestEmbedded:
         assert made.connection_kwargs["embedded_directory"] == str(tmp_path.resolve() / ".fairque")
         assert not (tmp_path / ".fairque").exists()  # nothing is started before it is used
 
-    async def test_it_starts_when_used(self, tmp_path: Path) -> None:
+    async def test_an_embedded_server_starts_when_its_client_sends_a_command(self, tmp_path: Path) -> None:
         directory = tmp_path / "server"
         config = RedisConfig(url=f"embedded://{directory}", db=1)
         try:

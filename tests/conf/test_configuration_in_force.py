@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.conf.conftest import Configure
 
 
-def test_it_is_read_once(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_is_read_once_until_a_reset(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     first = configure({"REDIS": {"HOST": "h"}})
     monkeypatch.setenv("FAIRQUE_WORKER__PROCESSES", "2")
     assert get_config() is first

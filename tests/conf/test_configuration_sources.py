@@ -28,7 +28,7 @@ def with_file(tmp_path: Path, text: str) -> dict[str, Any]:
 
 
 class TestPrecedence:
-    def test_later_wins(self, configure: Configure, tmp_path: Path) -> None:
+    def test_a_later_source_takes_precedence_over_an_earlier_one(self, configure: Configure, tmp_path: Path) -> None:
         settings = {
             **with_file(tmp_path, "worker: {lease_seconds: 20, processes: 20, max_tasks: 20}"),
             "WORKER": {"LEASE_SECONDS": 10, "PROCESSES": 10, "MAX_TASKS": 10, "MAX_MEMORY_MB": 10},
@@ -38,7 +38,7 @@ class TestPrecedence:
         assert (worker.lease_seconds, worker.processes, worker.max_tasks, worker.max_memory_mb) == (40, 30, 20, 10)
         assert worker.concurrency == 8
 
-    def test_from_settings_reads_all_of_it_anew(self, configure: Configure) -> None:
+    def test_from_settings_reads_all_sources_again(self, configure: Configure) -> None:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}}, FAIRQUE_WORKER__MAX_TASKS="3")
         config = FairQueueConfig.from_settings()
         assert (config.worker.processes, config.worker.max_tasks) == (2, 3)
@@ -48,7 +48,7 @@ class TestPrecedence:
         config = configure({"Redis": {"hOST": "h"}, "queue": {"sLA": {"High": 3}}, "Enqueue_On_Commit": False})
         assert (config.redis.host, config.queue.sla["HIGH"], config.enqueue_on_commit) == ("h", 3.0, False)
 
-    def test_none_overrides_nothing(self, configure: Configure) -> None:
+    def test_an_override_of_none_has_no_effect(self, configure: Configure) -> None:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}})
         assert get_config(overrides={"worker": {"processes": None}, "config_file": None}).worker.processes == 2
 
@@ -64,7 +64,7 @@ class TestPrecedence:
 
 
 class TestTheServer:
-    def test_development_has_one_unasked(self, configure: Configure, settings: Settings) -> None:
+    def test_development_uses_an_embedded_server_by_default(self, configure: Configure, settings: Settings) -> None:
         settings.DEBUG = True
         nothings: list[Any] = [{}, None, {"REDIS": {}}, {"REDIS": None}, {"REDIS": {"URL": None}}, {"REDIS": {"DB": 3}}]
         for nothing in nothings:
@@ -72,7 +72,7 @@ class TestTheServer:
         assert configure({"REDIS": {"DB": 3}}).redis.db == 3
 
     @pytest.mark.parametrize("nothing", [{}, None, {"REDIS": {"URL": None}}, {"REDIS": {"SOCKET_TIMEOUT": 20}}])
-    def test_production_must_name_one(self, configure: Configure, settings: Settings, nothing: Any) -> None:
+    def test_production_must_name_a_server(self, configure: Configure, settings: Settings, nothing: Any) -> None:
         settings.DEBUG = False
         message = configure.error(nothing)
         assert message.startswith(
@@ -102,7 +102,7 @@ class TestTheServer:
         assert redis.endpoint == ("i", 7)
         assert redis.password is not None
 
-    def test_parts_of_sentinels_too(self, configure: Configure) -> None:
+    def test_a_later_source_can_override_a_part_of_the_sentinels(self, configure: Configure) -> None:
         settings = {"REDIS": {"SENTINEL": {"SERVICE": "main", "NODES": ["a"]}, "DB": 3}}
         redis = configure(settings, FAIRQUE_REDIS__SENTINEL__SERVICE="other").redis
         assert (redis.address, redis.db) == ("other (of the sentinels a:26379)", 3)
@@ -176,11 +176,13 @@ SWITCHED: dict[str, tuple[str, object]] = {
 class TestTopLevel:
     """Settings outside of any section stand at the top of every source."""
 
-    def test_all_of_it_is_tried(self) -> None:
+    def test_every_top_level_option_has_a_tested_value(self) -> None:
         assert {*SWITCHED, *SECTION_NAMES} == {*FairQueueConfig.model_fields}
 
     @pytest.mark.parametrize("name", SWITCHED)
-    def test_in_every_source(self, configure: Configure, tmp_path: Path, name: str) -> None:
+    def test_a_top_level_option_can_be_set_in_every_source(
+        self, configure: Configure, tmp_path: Path, name: str
+    ) -> None:
         text, value = SWITCHED[name]
         assert getattr(configure({"REDIS": ELSEWHERE}), name) != value
         assert getattr(configure({"REDIS": ELSEWHERE, name.upper(): value}), name) == value
@@ -190,13 +192,13 @@ class TestTopLevel:
     @pytest.mark.parametrize(
         "name", SWITCHED.keys() - {"redact", "request_user", "middleware", "users_label", "code_version"}
     )
-    def test_nonsense_in_the_environment(self, configure: Configure, name: str) -> None:
+    def test_an_invalid_top_level_option_in_the_environment_is_refused(self, configure: Configure, name: str) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{f"FAIRQUE_{name.upper()}": "nonsense"})
         assert message.startswith(f"environment variable FAIRQUE_{name.upper()}: expected ")
 
 
 class TestQueues:
-    def test_default_is_always_declared(self, configure: Configure) -> None:
+    def test_the_default_queue_is_always_declared(self, configure: Configure) -> None:
         assert list(configure({"REDIS": ELSEWHERE}).queues) == ["default"]
         assert set(configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}}).queues) == {"default", "mail"}
 
@@ -211,7 +213,7 @@ class TestQueues:
         assert sms == config.queue == config.queue_config("default")
 
     @pytest.mark.parametrize(("name", "hint"), [("mial", "; did you mean 'mail'?"), ("zzz", ""), ("", ""), (None, "")])
-    def test_an_undeclared_name(self, configure: Configure, name: Any, hint: str) -> None:
+    def test_the_options_of_an_undeclared_queue_are_refused(self, configure: Configure, name: Any, hint: str) -> None:
         config = configure({"REDIS": ELSEWHERE, "QUEUES": {"mail": {}}})
         with pytest.raises(ConfigurationError) as caught:
             config.queue_config(name)
@@ -252,7 +254,7 @@ class TestWorkers:
         assert get_config().worker.processes == 7
         assert get_config(overrides={"worker": {"processes": 8}}).worker.processes == 8
 
-    def test_an_unknown_id(self, configure: Configure, tmp_path: Path) -> None:
+    def test_an_unknown_worker_id_is_refused(self, configure: Configure, tmp_path: Path) -> None:
         configure(with_file(tmp_path, WORKERS))
         with pytest.raises(
             ConfigurationError, match=r"(?m)^override worker.id: unknown worker 'mial'; did you mean mail\?$"
@@ -317,7 +319,7 @@ class TestMistakes:
             ),
         ],
     )
-    def test_in_settings(self, configure: Configure, section: Any, expected: str) -> None:
+    def test_mistakes_in_settings_are_reported(self, configure: Configure, section: Any, expected: str) -> None:
         assert expected in configure.error({"REDIS": ELSEWHERE, **section})
 
     def test_a_time_out_that_is_too_short_for_the_worker(self, configure: Configure) -> None:
@@ -332,7 +334,7 @@ class TestMistakes:
         assert message.startswith("settings.FAIRQUE: expected a mapping; got ")
         assert "\n" not in message
 
-    def test_in_the_environment(self, configure: Configure) -> None:
+    def test_mistakes_in_the_environment_name_the_variable(self, configure: Configure) -> None:
         assert configure.error({"REDIS": ELSEWHERE}, FAIRQUE_WORKER__LEASE_SECONDS="soon") == (
             "environment variable FAIRQUE_WORKER__LEASE_SECONDS: expected a number of seconds greater than 0 and at "
             "most 315360000 (ten years); got 'soon'"
@@ -346,11 +348,13 @@ class TestMistakes:
             ("FAIRQUE_REDIS__SENTINEL__SERVCE", "SERVICE"),
         ],
     )
-    def test_an_unknown_variable(self, configure: Configure, name: str, suggestion: str) -> None:
+    def test_an_unknown_environment_variable_is_reported(
+        self, configure: Configure, name: str, suggestion: str
+    ) -> None:
         message = configure.error({"REDIS": ELSEWHERE}, **{name: "x"})
         assert f"environment variable {name}: unknown key; did you mean {suggestion}?" in message
 
-    def test_in_the_file(self, configure: Configure, tmp_path: Path) -> None:
+    def test_all_mistakes_in_a_file_are_reported_at_once(self, configure: Configure, tmp_path: Path) -> None:
         settings = with_file(tmp_path, "queues:\n  mail:\n    sharts: 3\nworker:\n  processes: many\n")
         file = settings["CONFIG_FILE"]
         assert configure.error(settings).splitlines() == [

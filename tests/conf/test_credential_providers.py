@@ -109,7 +109,9 @@ def test_a_new_connection_has_the_token_of_the_moment(admin: redis.Redis, url: s
 
 
 @pytest.mark.parametrize("provider", [Tokens, AwaitedTokens])
-async def test_so_it_has_without_blocking(admin: redis.Redis, url: str, provider: Any) -> None:
+async def test_a_new_asynchronous_connection_gets_current_credentials(
+    admin: redis.Redis, url: str, provider: Any
+) -> None:
     client: Any = RedisConfig(url=url, credential_provider=provider).create_async_redis_client()
     queue = AsyncFairQueue(client, "mail")
     await queue.push(Task.create("u", 3, 1))
@@ -131,7 +133,7 @@ async def test_queues_of_the_settings_use_the_credential_provider(url: str, sett
     await aclose_queues()
 
 
-def test_a_cluster(make_server: MakeServer) -> None:
+def test_a_cluster_client_uses_the_credential_provider(make_server: MakeServer) -> None:
     nodes = make_cluster(make_server, 2)
     for _, server in nodes:
         with server.client() as client:
@@ -198,7 +200,7 @@ def fail() -> Tokens:
 class TestNames:
     @pytest.mark.parametrize("name", ["Tokens", "make_tokens", "TOKENS"])
     @pytest.mark.parametrize("as_path", [True, False])
-    def test_what_can_be_named(self, name: str, as_path: bool) -> None:
+    def test_a_provider_or_a_callable_that_returns_one_is_accepted(self, name: str, as_path: bool) -> None:
         given = f"{__name__}.{name}" if as_path else globals()[name]
         found = load_credentials(given)
         assert found.get_credentials() == ("shop", "first")
@@ -213,13 +215,13 @@ class TestNames:
             (f"{__name__}.NO_PROVIDER", "expected a redis.credentials.CredentialProvider"),
         ],
     )
-    def test_what_can_not(self, path: str, words: str) -> None:
+    def test_a_path_that_leads_to_no_provider_is_refused(self, path: str, words: str) -> None:
         with pytest.raises(ConfigurationError) as raised:
             RedisConfig(credential_provider=path).create_redis_client()
         assert words in str(raised.value)
 
     @pytest.mark.parametrize("given", [7, "", "tokens", "a..b", {"path": "a.b"}])
-    def test_what_is_no_name(self, given: Any) -> None:
+    def test_a_value_that_is_no_dotted_path_of_a_provider_is_refused(self, given: Any) -> None:
         with pytest.raises(ConfigurationError, match="expected the dotted path of a credential provider of redis-py"):
             RedisConfig(credential_provider=given)
 

@@ -29,7 +29,7 @@ KEYS = dict(re.findall(r"^\| `([a-z]+\.\w+)` \| (.+?) \|", PAGE.read_text(), re.
 (ROW_OF_TASK,) = re.findall(r"^\| `Task\.create`.*$", PAGE.read_text(), re.MULTILINE)
 
 
-def test_it_loads_and_its_values_are_used() -> None:
+def test_a_file_of_the_first_design_is_loaded_with_its_values() -> None:
     config = FairQueueConfig.from_yaml(FILE)
     assert (config.redis.host, config.redis.socket_timeout, config.redis.password) == ("localhost", 5.0, None)
     worker = config.worker
@@ -43,7 +43,7 @@ def test_it_loads_and_its_values_are_used() -> None:
 
 
 class TestValidation:
-    def test_what_is_right_has_no_mistake(self) -> None:
+    def test_a_valid_file_of_the_first_design_has_no_mistakes(self) -> None:
         config = FairQueueConfig.from_yaml(FILE)
         config.validate_all()
         for section in (config.redis, config.worker, config.queue, *config.queues.values()):
@@ -106,7 +106,7 @@ class TestPage:
             assert today == f"`{section}.{kind.renamed.get(name, name)}`"
             assert today.strip("`").partition(".")[2] in kind.option_names()
 
-    def test_it_has_every_renamed_key(self) -> None:
+    def test_the_page_lists_every_renamed_key(self) -> None:
         renamed = {f"{section}.{name}" for section, kind in KINDS.items() for name in kind.renamed}
         assert renamed <= set(KEYS)
 
@@ -130,7 +130,7 @@ class TestPage:
         owner, _, method = path.partition(".")
         assert not hasattr(getattr(django_fairque, owner, None), method or owner)
 
-    def test_it_promises_nothing_about_names_that_it_does_not_list(self) -> None:
+    def test_the_page_makes_no_promise_about_names_that_it_does_not_list(self) -> None:
         text = " ".join(PAGE.read_text().split())
         assert "that this table does not list have the names" not in text
         assert "a name that is missing there is gone" in text

@@ -48,7 +48,7 @@ async def test_a_queue_for_coroutines_works(redis: Redis) -> None:
     await aclose_queues()
 
 
-async def test_an_undeclared_name() -> None:
+async def test_an_undeclared_queue_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"(?m)queue 'mial' is not declared in QUEUES: .*; did you mean 'mail'\?$"
     ):
@@ -77,7 +77,7 @@ def test_threads_that_come_at_once_get_the_same() -> None:
     assert len({id(queue) for queue in queues}) == 1
 
 
-def test_each_event_loop_has_its_own() -> None:
+def test_each_event_loop_has_its_own_queue() -> None:
     async def get() -> tuple[AsyncFairQueue, AsyncFairQueue]:
         queues = await asyncio.gather(aget_queue(), aget_queue())
         await queues[0].health()

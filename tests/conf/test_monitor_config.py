@@ -24,12 +24,12 @@ def tokens(config: FairQueueConfig) -> list[str]:
     ("given", "expected"),
     [(None, []), ([], []), (ONE, [ONE]), ([ONE, OTHER], [ONE, OTHER]), ((ONE,), [ONE]), (OTHER, [OTHER])],
 )
-def test_in_settings(configure: Configure, given: Any, expected: list[str]) -> None:
+def test_monitor_tokens_are_read_from_settings(configure: Configure, given: Any, expected: list[str]) -> None:
     assert tokens(configure({"REDIS": SERVER, "MONITOR": {"TOKEN": given}})) == expected
 
 
 @pytest.mark.parametrize(("given", "expected"), [(ONE, [ONE]), (f'["{ONE}", "{ONE}x"]', [ONE, ONE + "x"])])
-def test_in_the_environment(configure: Configure, given: str, expected: list[str]) -> None:
+def test_monitor_tokens_are_read_from_the_environment(configure: Configure, given: str, expected: list[str]) -> None:
     assert tokens(configure({"REDIS": SERVER}, FAIRQUE_MONITOR__TOKEN=given)) == expected
 
 
@@ -62,7 +62,7 @@ def test_tokens_are_never_shown(configure: Configure) -> None:
 WEBHOOK = "https://hooks.example.com/services/T0/B0/secret-part"
 
 
-def test_a_webhook(configure: Configure) -> None:
+def test_a_webhook_is_read_from_settings_and_the_environment(configure: Configure) -> None:
     webhook = configure({"REDIS": SERVER, "MONITOR": {"WEBHOOK": {"URL": WEBHOOK, "FORMAT": "slack"}}}).monitor.webhook
     assert webhook is not None
     assert (webhook.url.get_secret_value(), webhook.format) == (WEBHOOK, "slack")

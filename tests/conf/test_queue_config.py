@@ -28,7 +28,7 @@ def error(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_the_defaults() -> None:
+def test_the_options_of_a_queue_have_defaults() -> None:
     config = QueueConfig()
     assert config.model_dump() == {
         "prefix": "fq",
@@ -89,7 +89,7 @@ def test_durations_are_floats_whatever_they_were_given_as() -> None:
     assert all(type(value) is float for value in (QueueConfig().lease_seconds, config.lease_seconds, config.result_ttl))
 
 
-def test_it_cannot_be_changed() -> None:
+def test_the_options_of_a_queue_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         QueueConfig().prefix = "other"
 
@@ -98,7 +98,7 @@ class TestMistakes:
     def test_a_single_one_is_one_line(self) -> None:
         assert error(fair_by="turns") == 'QueueConfig.fair_by: expected "time" or "tasks"; got \'turns\''
 
-    def test_all_are_found_at_once(self) -> None:
+    def test_all_mistakes_in_the_options_of_a_queue_are_found_at_once(self) -> None:
         lines = error(prefix="a{b}", max_deliveries=0, retry_jitter=2, lease_seconds=0).splitlines()
         assert lines[0] == "4 mistakes in the configuration"
         assert sorted(line.partition(": ")[0] for line in lines[1:]) == [
@@ -140,7 +140,7 @@ class TestMistakes:
             ({"max_deliveries": object()}, "got a object"),
         ],
     )
-    def test_it_says_what_was_expected_and_what_came(self, options: dict[str, Any], expected: str) -> None:
+    def test_a_mistake_names_the_expected_and_the_given_value(self, options: dict[str, Any], expected: str) -> None:
         (name,) = options
         message = error(**options)
         assert message.startswith(f"QueueConfig.{name}: expected ")
@@ -158,7 +158,7 @@ class TestMistakes:
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
         assert all(name in message for name in QueueConfig.option_names())
 
-    def test_what_contradicts_itself(self) -> None:
+    def test_options_of_a_queue_that_contradict_each_other_are_refused(self) -> None:
         message = error(retry_base_seconds=3601, default_max_retries=7, max_retry_attempts=6)
         assert "retry_base_seconds: expected at most 3600, the longest pause before a retry; got 3601" in message
         assert "default_max_retries: expected at most max_retry_attempts (6); got 7" in message
@@ -167,7 +167,7 @@ class TestMistakes:
         with pytest.raises(ConfigurationError, match="QueueConfig: expected a mapping of options; got 5"):
             QueueConfig.model_validate(5)
 
-    def test_the_error_crosses_processes(self) -> None:
+    def test_an_error_in_the_options_can_be_pickled(self) -> None:
         with pytest.raises(InvalidOptionsError) as caught:
             QueueConfig(prefix="{}")
         copy = pickle.loads(pickle.dumps(caught.value))
@@ -214,7 +214,7 @@ class TestLanes:
             (7, "QueueConfig.lanes: expected a mapping with NORMAL, BULK, URGENT_PRIORITY and BULK_PRIORITY; got 7"),
         ],
     )
-    def test_mistakes(self, lanes: Any, expected: str) -> None:
+    def test_mistakes_in_lanes_are_reported(self, lanes: Any, expected: str) -> None:
         assert error(lanes=lanes) == expected
 
     def test_a_mistake_in_settings_names_the_key(self, configure: Configure) -> None:
@@ -224,7 +224,7 @@ class TestLanes:
 
 
 class TestSla:
-    def test_every_priority_has_one(self) -> None:
+    def test_every_priority_has_a_default_sla(self) -> None:
         assert set(DEFAULT_SLA) == set(Priority.__members__)
 
     def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
@@ -240,7 +240,7 @@ class TestSla:
             (7, "QueueConfig.sla: expected a mapping of priority names to numbers of seconds; got 7"),
         ],
     )
-    def test_mistakes(self, sla: Any, expected: str) -> None:
+    def test_mistakes_in_slas_are_reported(self, sla: Any, expected: str) -> None:
         assert error(sla=sla) == expected
 
     def test_the_defaults_are_not_shared(self) -> None:
@@ -260,7 +260,7 @@ class TestSweepInterval:
         config = QueueConfig.model_validate({"queue_cleanup_interval": 2})
         assert config.sweep_interval == config.queue_cleanup_interval == 2
 
-    def test_both_names_are_one_too_many(self) -> None:
+    def test_the_current_and_the_former_name_of_an_option_together_are_refused(self) -> None:
         text = error(sweep_interval=1, queue_cleanup_interval=2)
         assert (
             text

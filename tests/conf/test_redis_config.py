@@ -23,7 +23,7 @@ def error(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_the_defaults() -> None:
+def test_the_options_of_the_server_have_defaults() -> None:
     config = RedisConfig()
     assert (config.host, config.port, config.db, config.url) == ("127.0.0.1", 6379, 0, None)
     assert (config.socket_timeout, config.socket_connect_timeout, config.health_check_interval) == (15, 2, 30)
@@ -48,7 +48,7 @@ class TestUrl:
             ("embedded:///a/b", {"is_embedded": True, "url": "embedded:///a/b"}),
         ],
     )
-    def test_it_is_taken_apart(self, url: str, expected: dict[str, Any]) -> None:
+    def test_the_parts_of_a_url_become_options(self, url: str, expected: dict[str, Any]) -> None:
         config = RedisConfig(url=url)
         assert {name: getattr(config, name) for name in expected} == expected
 
@@ -56,7 +56,7 @@ class TestUrl:
         "url",
         [f"redis://bob:{QUOTED}@h/0", f"unix:///s.sock?password={QUOTED}&username=bob", f"redis://bob:{QUOTED}@h"],
     )
-    def test_its_credentials_become_options(self, url: str) -> None:
+    def test_credentials_in_a_url_become_options(self, url: str) -> None:
         config = RedisConfig(url=url)
         assert config.password is not None
         assert (config.username, config.password.get_secret_value()) == ("bob", PASSWORD)
@@ -92,7 +92,7 @@ class TestUrl:
             ("redis://h?host=i", "unknown option 'host' in the URL"),
         ],
     )
-    def test_mistakes(self, url: str, expected: str) -> None:
+    def test_mistakes_in_a_url_are_reported_in_one_line(self, url: str, expected: str) -> None:
         message = error(url=url)
         assert message.startswith("RedisConfig.url: ")
         assert expected in message
@@ -137,7 +137,7 @@ class TestUrl:
         ({"cluster": True, "url": "unix:///s"}, "cluster: expected url (redis://, rediss://) or host together with it"),
     ],
 )
-def test_mistakes(options: dict[str, Any], expected: str) -> None:
+def test_mistakes_in_the_options_of_the_server_are_reported(options: dict[str, Any], expected: str) -> None:
     assert f"RedisConfig.{expected}" in error(**options)
 
 
@@ -164,7 +164,7 @@ def test_sentinels_may_be_written_in_several_ways(nodes: Any) -> None:
         ({"cache": "queues"}, "cache queues"),
     ],
 )
-def test_the_address_in_words(options: dict[str, Any], address: str) -> None:
+def test_the_address_of_the_server_is_shown_as_text(options: dict[str, Any], address: str) -> None:
     assert RedisConfig(**options).address == address
 
 
@@ -193,14 +193,16 @@ class TestSecrets:
     )
 
     @pytest.mark.parametrize("options", GOOD)
-    def test_not_in_texts(self, options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    def test_passwords_are_not_in_texts_of_the_configuration(
+        self, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
         config = FairQueueConfig(redis=RedisConfig(**options))
         logging.getLogger("test").warning("%s %r", config, config.redis)
         shown = [repr(config), str(config), config.model_dump_json(), str(config.model_dump()), caplog.text]
         assert "hunter" not in "".join([*shown, config.redis.address, config.redis.database])
 
     @pytest.mark.parametrize("options", BAD)
-    def test_not_in_errors(self, options: dict[str, Any]) -> None:
+    def test_passwords_are_not_in_errors_of_the_configuration(self, options: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError) as caught:
             RedisConfig(**options)
         # Everything that an error tracker might print, except the frames' local variables.

@@ -30,7 +30,7 @@ def test_a_list_or_a_text(given: Any, configure: Configure) -> None:
         assert (each.username, each.password.get_secret_value(), each.db) == ("ann", "secret", 3)
 
 
-def test_the_environment(configure: Configure) -> None:
+def test_several_servers_can_be_named_in_the_environment(configure: Configure) -> None:
     config = configure({}, FAIRQUE_REDIS__URL=" ".join(TWO))
     assert [each.endpoint for each in config.redis.servers] == [("one", 6380), ("two", 6379)]
     assert config.queue_config().shards == 2
@@ -75,7 +75,7 @@ def test_embedded_servers_have_directories_in_the_project(settings: Settings) ->
         ([1, 2], "expected a text"),
     ],
 )
-def test_mistakes(url: Any, expected: str) -> None:
+def test_mistakes_in_a_url_of_several_servers_are_reported(url: Any, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         RedisConfig(url=url)
     assert expected in str(caught.value)

@@ -20,7 +20,7 @@ def is_named(clients: list[dict[str, str]]) -> bool:
     return any("django-fairque_v" in client["lib-name"] for client in clients)
 
 
-async def test_a_cluster(cluster: int) -> None:
+async def test_clients_connect_to_a_cluster(cluster: int) -> None:
     config = RedisConfig(url=f"redis://127.0.0.1:{cluster}", cluster=True)
     with config.create_redis_client() as client:
         client.set("{a}b", "c")

@@ -19,7 +19,7 @@ def error(**options: Any) -> str:
     return str(caught.value)
 
 
-def test_the_defaults() -> None:
+def test_the_options_of_a_worker_have_defaults() -> None:
     assert WorkerConfig().model_dump() == {
         "id": None,
         "users": ["*"],
@@ -93,7 +93,7 @@ def test_users_may_be_written_as_text(written: Any, users: list[str]) -> None:
         ({"poll_intervall": 1}, "poll_intervall: unknown key; did you mean poll_interval?"),
     ],
 )
-def test_mistakes(options: dict[str, Any], expected: str) -> None:
+def test_mistakes_in_the_options_of_a_worker_are_reported(options: dict[str, Any], expected: str) -> None:
     assert expected in error(**options)
 
 
@@ -115,7 +115,7 @@ class TestWhoIsServed:
         assert WorkerConfig(users=["a"], steal=["*"]).steal == ["*"]
 
     @pytest.mark.parametrize("name", ["users", "steal"])
-    def test_so_many_as_the_engine_takes_in_one_list(self, name: str) -> None:
+    def test_a_worker_accepts_at_most_3000_user_ids(self, name: str) -> None:
         users = [f"u{number}" for number in range(3001)]
         options: dict[str, Any] = {"users": ["z"], name: users}
         message = error(**options)
@@ -123,7 +123,7 @@ class TestWhoIsServed:
         assert getattr(WorkerConfig(**{**options, name: [*users[1:], users[1]]}), name)
 
     @pytest.mark.parametrize("name", ["users", "steal"])
-    def test_everyone_stands_alone(self, name: str) -> None:
+    def test_a_star_for_all_users_is_refused_together_with_user_ids(self, name: str) -> None:
         options = {"users": ["z"], name: ["*", "a"]}
         assert f'WorkerConfig.{name}: expected "*" alone or user ids; got "*" and 1 more' in error(**options)
 

@@ -72,7 +72,9 @@ class TestMistakes:
             ("worker: {users: [a, 3]}", "worker.users in FILE, 1: expected a user id"),
         ],
     )
-    def test_are_told_with_their_place(self, tmp_path: Path, text: str | bytes, expected: str) -> None:
+    def test_mistakes_in_a_file_are_reported_with_their_place(
+        self, tmp_path: Path, text: str | bytes, expected: str
+    ) -> None:
         assert expected in self.error(tmp_path, text)
 
     @pytest.mark.parametrize(

@@ -261,6 +261,8 @@ class TestButton:
         assert client.post(reverse(self.URL), {"action": "test_alert"}).status_code == 403
         assert receiver.posted == []
 
-    def test_is_not_there_without_a_webhook(self, admin_client: Client, receiver: Receiver, settings: Settings) -> None:
+    def test_the_test_alert_button_is_hidden_without_a_webhook(
+        self, admin_client: Client, receiver: Receiver, settings: Settings
+    ) -> None:
         settings.FAIRQUE = {"REDIS": settings.FAIRQUE["REDIS"]}
         assert 'value="test_alert"' not in admin_client.get(reverse(self.URL)).content.decode()

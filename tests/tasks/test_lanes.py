@@ -324,7 +324,7 @@ class TestPrioritiesThatStandForLanes:
         assert (found.lane, found.priority) == ("urgent", Priority.NORMAL)
 
     @pytest.mark.parametrize("count", [1, 700])
-    def test_all_ways_of_pushing_follow(self, queue: FairQueue, count: int) -> None:
+    def test_all_ways_of_pushing_use_the_lane_of_the_priority(self, queue: FairQueue, count: int) -> None:
         tasks = [Task.create("u", Priority.CRITICAL, number) for number in range(count)]
         queue.push_batch(tasks)
         queue.push(single := Task.create("u", Priority.CRITICAL, {}))

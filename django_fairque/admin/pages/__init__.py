@@ -1,4 +1,4 @@
-"""The admin's pages, one module for each.
+"""The admin's pages; each page has its own module.
 
-`base` has what all pages share: permissions, the choice of a queue, confirmations and forms.
+The module `base` contains the common parts of all pages: permissions, the choice of a queue, confirmations and forms.
 """

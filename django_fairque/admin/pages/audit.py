@@ -30,11 +30,13 @@ UNDO_PERMISSIONS = {"user": "change_user", "organization": "change_user", "queue
 """The permission to set values back, by the kind of the object."""
 AUDIT_ENTRIES_PER_PAGE = 50
 AUDIT_ENTRIES_SEARCHED = 10_000
-"""The newest entries, among which a text is searched: the database has no index for it."""
+"""Number of newest entries in which a text is searched, because the database has no index for this search."""
 
 
 class AuditPage(AdminPage):
-    """The acts on a queue, the newest first. The page reads only the database, so it works while the server is down."""
+    """The changes of a queue, the newest first. The page reads only the database, so it works while the queue's server
+    is down.
+    """
 
     name = "audit"
     title = gettext_lazy("Audit")
@@ -87,17 +89,19 @@ class AuditPage(AdminPage):
         return _("Undone: %(act)s %(object)s") % {"act": word(entry.act), "object": entry.subject or self.queue_name}
 
     def _clean_parameter(self, name: str) -> str:
-        """PostgreSQL refuses texts with a zero byte."""
+        """Remove zero bytes, because PostgreSQL refuses texts that contain them."""
         return self.request.GET.get(name, "").replace("\0", "")[:256]
 
     def _entries(self) -> QuerySet[AuditEntry]:
-        """Select entries about the queue. Include the ones about its outbox only if the reader may see the outbox."""
+        """Return the audit entries about the queue. Entries about its outbox are included only if the reader may see
+        the outbox.
+        """
         found: QuerySet[AuditEntry] = read_entries().filter(queue=self.queue_name)
         return found if self.may("view_outboxentry") else found.exclude(kind="outbox")
 
 
 def audit_row(entry: AuditEntry) -> dict[str, Any]:
-    """Return what a table shows of an entry, without secrets."""
+    """Return the values that a table shows about an audit entry, without secrets."""
     return {
         "entry": entry,
         "done": redacted_text(entry.text),

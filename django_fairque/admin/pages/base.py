@@ -1,4 +1,6 @@
-"""The base class of all pages: permissions, the queue, a banner if the server is down, the audit trail, fragments."""
+"""The base class of all pages: permissions, the choice of a queue, a banner if the server is down, the audit log, and
+parts of pages that are refreshed.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,19 @@ T = TypeVar("T")
 
 APP = "django_fairque"
 FRAGMENT_HEADER = "X-Fairque-Fragment"
-"""A header of the script that refreshes a page: the response contains only the parts that change."""
+"""A request header that the script for refreshing a page sends. The response then contains only the parts of the page
+that change."""
 SLICES_SECONDS = 3600.0
-"""Seconds for which a confirmed act on many objects may go on as one entry of the audit."""
+"""Seconds within which further steps of a confirmed action on many objects extend the same audit entry."""
 PURGES_PER_REQUEST = 10_000
-"""Tasks canceled by one request: about a second's work, so that no proxy gives up on it."""
+"""Maximum number of tasks that one request cancels, which takes about a second, so that no proxy closes the
+connection."""
 
 
 @dataclass
 class Action:
-    """Makes a page's method an action: a POST with ``action`` set to the method's name calls the method.
+    """Makes a method of a page an action. A POST request whose field ``action`` contains the method's name calls the
+    method.
 
     The method returns the sentence to show and to log. To show an error instead, the method raises a `FairQueueError` or
     `ValueError`. To ask for confirmation, the method raises a `Question`; to show a form with its mistakes, an `InvalidForm`.
@@ -75,25 +80,28 @@ class Action:
 
 
 class NotHereError(Exception):
-    """The object in the address does not exist (any more). `AdminPage.template_context` raises it with a sentence for the
-    reader."""
+    """Raised if the object in the address does not exist or no longer exists. `AdminPage.template_context` raises this
+    error with a sentence for the reader.
+    """
 
 
 @dataclass(eq=False)
 class Question(Exception):  # noqa: N818 - it is no error
-    """Raised by an action's method in place of acting. A "yes" posts the same again, with ``confirm=yes``."""
+    """Raised by an action that needs a confirmation first. The "yes" button posts the same fields again, together with
+    ``confirm=yes``.
+    """
 
     paragraphs: Sequence[str]
-    """Texts of the question; empty ones are left out."""
+    """The paragraphs of the question; empty texts are left out."""
     yes: str
-    """The text of the button."""
+    """The text of the "yes" button."""
     title: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields that are posted in addition."""
+    """Additional fields that the "yes" button posts."""
     progress: tuple[int, int] | None = None
-    """The number of objects that are done, and the number of all objects."""
+    """Two numbers: the objects that are done, and all objects."""
     is_dangerous: bool = False
-    """Whether the button is red: work is lost."""
+    """Whether the "yes" button is red, because the action loses work."""
     chooses_lane: bool = False
     """Whether the question has a field for the lane of the tasks."""
     offers_act: bool = False
@@ -102,8 +110,9 @@ class Question(Exception):  # noqa: N818 - it is no error
 
 @dataclass(eq=False)
 class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the page is shown again
-    """Raised by an action whose form has mistakes; nothing was done. A ``mistake`` is added to the form's ``field``, if
-    given."""
+    """Raised by an action whose form has mistakes; the action changed nothing. If ``field`` is given, ``mistake`` is
+    shown at this field of the form.
+    """
 
     form: forms.Form
     field: str = ""
@@ -115,47 +124,52 @@ class InvalidForm(Exception):  # noqa: N818 - no error of anybody's code: the pa
 
 
 class AdminPage(View):
-    """One page of one queue. Subclasses set the class variables and define `template_context` and their `Action`s."""
+    """A page about one queue. Subclasses set the class variables, and define `template_context` and their `Action`
+    methods.
+    """
 
     name: ClassVar[str]
-    """The name in the page's URL (``admin:django_fairque_<name>``) and in its template, which extends
+    """The page's name in its URL (``admin:django_fairque_<name>``) and in the name of its template, which extends
     ``admin/django_fairque/page.html``."""
     path: ClassVar[str] = ""
-    """The path below the app's own URL; ``<name>/`` by default."""
+    """The page's path below the URL of the app; ``<name>/`` by default."""
     title: ClassVar[StrOrPromise]
     permission: ClassVar[str]
-    """The permission to see the page: a codename of `Queue`, such as ``view_user``."""
+    """The permission that is necessary to see the page: a codename of `Queue`, such as ``view_user``."""
     actions: ClassVar[dict[str, Action]] = {}
     list_name: ClassVar[str] = ""
-    """The page to go to from here if the requested object does not exist; empty for this one, without its query."""
+    """The page to which the reader is redirected if the requested object does not exist; empty for this page without
+    its query."""
     subject_field: ClassVar[str] = ""
-    """The posted field that names the object of an action."""
+    """The posted field that identifies the object of an action."""
     preview_permission: ClassVar[str] = ""
-    """The permission to see the effects of a form before it is posted: ``?preview=1``, for the script of the form."""
+    """The permission to preview the effects of a form: the form's script requests ``?preview=1``. Empty if the page has
+    no preview."""
 
     lanes: ClassVar[Sequence[Lane]] = LANES
-    """The choices of ``lane_field.html``."""
+    """The lanes that ``lane_field.html`` offers."""
     refreshes: bool = True
-    """Whether the content is renewed every few seconds. Off while an operator fills in a form."""
+    """Whether the content of the page is refreshed every few seconds. False while an operator fills in a form."""
     model_admin: Any = None
-    """The `QueueAdmin` below which the page hangs; given to `as_view`."""
+    """The `QueueAdmin` to which the page belongs; passed to `as_view`."""
     form: forms.Form | None = None
-    """The form as it was posted, with its mistakes."""
+    """The posted form with its mistakes, which is shown again."""
     entry: AuditEntry | None = None
-    """The entry of the audit that the request has written."""
+    """The audit entry that the request has written."""
     request: HttpRequest
     queue: FairQueue
     _acts: list[Act]
-    """The acts of the request that are not in the audit yet."""
+    """Changes by the request that are not written to the audit log yet."""
 
     def __init_subclass__(cls) -> None:
         if hasattr(cls, "name"):
             cls.path = cls.path or f"{cls.name.replace('_', '-')}/"
 
     def template_context(self) -> dict[str, Any]:
-        """Return the context of the template.
+        """Return the variables of the page's template.
 
-        All reads of the queue belong here: if one fails, the page shows a banner in place of the queue's figures.
+        All reads of the queue belong in this method: if a read fails, the page shows a banner instead of the queue's
+        figures.
 
         Raises:
             RedisConnectionError: shown as a banner. TaskNotFoundError, TaskValidationError, NotHereError: shown above the
@@ -164,7 +178,9 @@ class AdminPage(View):
         raise NotImplementedError
 
     def preview_context(self) -> dict[str, Any]:
-        """Return the context of the template ``<name>_preview.html``. Needed if there is a `preview_permission`."""
+        """Return the variables of the template ``<name>_preview.html``. Only used if the page has a
+        `preview_permission`.
+        """
         raise NotImplementedError
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -179,7 +195,7 @@ class AdminPage(View):
         return super().dispatch(request, *args, **kwargs)
 
     def may(self, codename: str) -> bool:
-        """Whether the request's user has a permission."""
+        """Return whether the request's user has a permission."""
         return self.request.user.has_perm(f"{APP}.{codename}")
 
     @property
@@ -188,17 +204,17 @@ class AdminPage(View):
 
     @cached_property
     def status(self) -> StatusLine:
-        """The health of all queues. Reasons are only for users with the permission to see queues."""
+        """The health of all queues. The reasons are included only if the user has the permission to see queues."""
         return read_status(self.link, self.queue_name, shows_reasons=self.may("view_queue"))
 
     @property
     def key(self) -> str:
-        """The id in the path, as the admin quotes keys: it may hold any characters."""
+        """The object's id in the path. The id may contain any characters, so the admin's quoting is removed."""
         return unquote_key(self.kwargs["key"])
 
     @property
     def subject(self) -> str:
-        """The object of an action, for the audit; empty for the queue."""
+        """The object of an action, for the audit log; empty if the action is about the queue itself."""
         return unquote(self.request.POST.get(self.subject_field, ""))
 
     @property
@@ -207,33 +223,33 @@ class AdminPage(View):
 
     @property
     def canceled_by(self) -> str:
-        """The entry in the history of a canceled task; it names the operator."""
+        """The text for the history of a canceled task. The text names the operator."""
         return f"canceled by {self.request.user.get_username()}"
 
     @property
     def lane(self) -> Lane:
-        """The lane that the form chose; "normal" by default. The engine refuses an unknown one."""
+        """The lane that was chosen in the form; "normal" by default. The engine refuses an unknown lane."""
         return cast("Lane", self.request.POST.get("lane") or "normal")
 
     def with_lane(self, sentence: str) -> str:
-        """Add the chosen lane to a sentence about tasks that were queued; nothing for lane normal."""
+        """Add the chosen lane to a sentence about queued tasks. The sentence is unchanged for the normal lane."""
         if self.lane == "normal":
             return sentence
         return _("%(sentence)s (lane: %(lane)s)") % {"sentence": sentence, "lane": word(self.lane)}
 
     def posted_list(self, name: str) -> list[str]:
-        """Return the posted values that `in_form` encoded: each once, in their order."""
+        """Return the values of a posted field, which `in_form` has encoded, without duplicates and in their order."""
         return list(dict.fromkeys(map(unquote, self.request.POST.getlist(name))))
 
     def posted_number(self, name: str, default: str = "") -> float:
-        """A number that a question's form brings back."""
+        """Return a number that the form of a question has posted back."""
         text = self.request.POST.get(name, default)
         if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,6})?", text):
             raise ValueError(_("The form was not complete: go back and begin again. Nothing was changed."))
         return float(text)
 
     def _open_queue(self) -> list[str]:
-        """Set `queue`; return the names of all."""
+        """Set `queue` to the chosen queue. Return the names of all queues."""
         names = queue_names()
         if self.queue_name not in names:
             raise Http404(_("There is no queue %(name)s.") % {"name": self.queue_name})
@@ -246,12 +262,13 @@ class AdminPage(View):
         try:
             queues = self._open_queue()
             facts = self.template_context()
-            missing = self.queue.missing_shards  # the property reads shards that are missing now
+            # the property contains the shards that could not be reached in these reads
+            missing = self.queue.missing_shards
         except (errors.TaskNotFoundError, errors.TaskValidationError, NotHereError) as error:
             where = self.url(self.list_name or self.name)
             if FRAGMENT_HEADER in request.headers or where == request.get_full_path():
-                raise Http404(str(error)) from error  # for scripts, and if there is no list to show
-            messages.warning(request, str(error))  # in the list, as Django's admin does
+                raise Http404(str(error)) from error  # for scripts, and to avoid an endless redirect
+            messages.warning(request, str(error))  # shown above the list, as in Django's admin
             return HttpResponseRedirect(where)
         except (errors.RedisConnectionError, errors.ConfigurationError) as error:
             trouble = str(error)
@@ -268,12 +285,12 @@ class AdminPage(View):
 
     def _respond(self, template: str, **context: Any) -> HttpResponse:
         site, request = self.model_admin.admin_site, self.request
-        request.current_app = site.name  # templates of the admin need the name of the site
+        request.current_app = site.name  # the admin's templates need the name of the admin site
         layout = "fragment" if FRAGMENT_HEADER in request.headers else "page"
         shown = {
             **site.each_context(request),
             "opts": Queue._meta,
-            # Django 6.1 and its themes style only "ol.breadcrumbs", those before only "div.breadcrumbs".
+            # Django 6.1 and themes for it style only "ol.breadcrumbs", older versions only "div.breadcrumbs".
             "has_breadcrumb_list": django.VERSION >= (6, 1),
             "title": self.title,
             "page": self,
@@ -318,7 +335,7 @@ class AdminPage(View):
             return self.get(request, **kwargs)
         except (errors.FairQueueError, ValueError) as error:
             if self._acts:
-                self.log(str(error))  # a part of it was done
+                self.log(str(error))  # log it, because a part of the action was done
             messages.error(request, str(error))
             self.report_failure(error)
         else:
@@ -327,19 +344,19 @@ class AdminPage(View):
         return HttpResponseRedirect(self.get_return_url())
 
     def report_failure(self, error: Exception) -> None:
-        """Called if an action ended in this error, which is shown."""
+        """Called if an action raised this error, which the page shows. Subclasses may override this method."""
 
     def get_return_url(self) -> str:
-        """Return the URL of the page after an action: this page, with its query."""
+        """Return the URL to show after an action: by default this page with its query."""
         return self.request.get_full_path()
 
     def ask_first(self, text: str, yes: str, title: str = "", *, is_dangerous: bool = False) -> None:
-        """Raise a `Question`, unless the request is the answer."""
+        """Raise a `Question`, unless the request contains the confirmation."""
         if not self.is_confirmed:
             raise Question([text], yes, title, is_dangerous=is_dangerous)
 
     def ask_before_pause(self) -> None:
-        """Ask if the button is in a row of a list, next to the buttons of other customers."""
+        """Ask for confirmation if the pause button is in a row of a list, next to the buttons of other users."""
         if not self.request.GET.get(self.subject_field):
             text = _("%(customer)s: until it is resumed, none of its tasks start; running tasks go on.")
             self.ask_first(text % {"customer": self.subject}, _("Yes, pause it"))
@@ -354,10 +371,12 @@ class AdminPage(View):
         """Cancel at most `PURGES_PER_REQUEST` tasks, and return the summary. If more tasks wait, ask whether to go on.
 
         Args:
-            cancel: cancels at most this number of tasks, notes their ids, and returns the number of canceled tasks.
-            waiting: counts the tasks that still wait.
-            summary_of: returns the sentence about the number of canceled tasks.
-            question: returns the question about the tasks that still wait, after that sentence.
+            cancel: function that cancels at most a given number of tasks, records their ids, and returns the number of
+                canceled tasks.
+            waiting: function that returns the number of tasks that still wait.
+            summary_of: function that returns the sentence about a number of canceled tasks.
+            question: function that returns the question about the tasks that still wait; the question begins with that
+                sentence.
         """
         if not self.is_confirmed:
             raise question(waiting())
@@ -373,9 +392,10 @@ class AdminPage(View):
         return text
 
     def log(self, sentence: str) -> None:
-        """Write what the request has done into the audit, with the sentence that the operator sees.
+        """Write the changes of the request into the audit log, with the sentence that the operator sees.
 
-        If the request goes on with an act on many objects, its entry is extended: one act is one entry.
+        If the request continues an action on many objects, the existing entry is extended, so that one action has one
+        entry.
         """
         nothing = Act(self.queue_name, self.request.POST["action"], self.subject_field or self.name.replace("_", " "))
         act = merge_acts(self._acts or [nothing])
@@ -385,7 +405,7 @@ class AdminPage(View):
         self.entry = write_entry(actor, "admin", act, text=sentence, earlier=self._find_earlier(actor, act))
 
     def _find_earlier(self, actor: str, act: Act) -> AuditEntry | None:
-        """Return the entry that the form names, if it is of the same operator and act."""
+        """Return the audit entry that the form names, if it is about the same action of the same operator."""
         number = self.request.POST.get("audit_entry", "")
         if not re.fullmatch("[0-9]{1,18}", number):
             return None
@@ -395,24 +415,26 @@ class AdminPage(View):
         return found
 
     def url(self, name: str, /, *args: Any, **query: str) -> str:
-        """The URL of a page, for the queue that is shown."""
+        """Return the URL of a page about the current queue."""
         path = reverse(f"admin:{APP}_{name}", args=args, current_app=self.model_admin.admin_site.name)
         return f"{path}?{urlencode({'queue': self.queue_name, **query})}"
 
     def link(self, name: str, /, *args: Any, **query: str) -> str:
-        """The URL of a page, or empty if the user may not see it."""
+        """Return the URL of a page about the current queue, or an empty text if the user may not see the page."""
         (permission,) = (page.permission for page in self.model_admin.pages if page.name == name)
         return self.url(name, *args, **query) if self.may(permission) else ""
 
     def build_page_links(self, following: str | None, parameter: str = "cursor", **query: str) -> dict[str, str]:
-        """The links to a list's next page, which begins at ``following``, and from any but the first page to that."""
+        """Return two links of a list: to its next page, which begins at ``following``, and back to its first page. The
+        second link is empty on the first page.
+        """
         return {
             "next": self.url(self.name, **query, **{parameter: following}) if following else "",
             "first": self.url(self.name, **query) if self.request.GET.get(parameter) else "",
         }
 
     def build_hour_links(self, hours: Iterable[int], *args: str, **query: str) -> list[tuple[str, str, str]]:
-        """The links to the periods that a page can show: hours, text and URL."""
+        """Return the links to the periods that a page can show: the number of hours, the text and the URL."""
         week = {168: _("last 7 days")}
         return [
             (
@@ -424,7 +446,9 @@ class AdminPage(View):
         ]
 
     def menu(self) -> list[tuple[StrOrPromise, list[dict[str, Any]]]]:
-        """The groups of pages that the request's user may see, and the outbox, which belongs to all queues."""
+        """Return the groups of the menu with the pages that the user may see, and the outbox, which belongs to all
+        queues.
+        """
         site = self.model_admin.admin_site
         groups = [
             (
@@ -444,12 +468,12 @@ class AdminPage(View):
 
 
 def refusal(error: errors.FairQueueError) -> forms.ValidationError:
-    """Return the error that a form shows at a field whose value the engine refuses."""
+    """Return the error that a form shows at a field if the engine refuses the field's value."""
     return forms.ValidationError(_("This can't be used: %(error)s") % {"error": error})
 
 
 def run_form_check(check: Callable[..., T], *values: Any) -> T:
-    """Return the result of the check. If the check refuses the values, raise a form error."""
+    """Return the result of ``check``. If it refuses the values, raise a form error."""
     try:
         return check(*values)
     except errors.TaskValidationError as error:
@@ -457,7 +481,9 @@ def run_form_check(check: Callable[..., T], *values: Any) -> T:
 
 
 def at_most(count: int) -> str:
-    """Return a note for this number of tasks; empty if one request can cancel all of them."""
+    """Return a note about the maximum number of tasks per request; empty if one request can cancel all ``count``
+    tasks.
+    """
     text = _("At most %(most)s tasks are canceled at once; then you confirm to go on.")
     return text % {"most": number(PURGES_PER_REQUEST)} if count > PURGES_PER_REQUEST else ""
 
@@ -465,7 +491,7 @@ def at_most(count: int) -> str:
 def lane_rows(
     lanes: Mapping[Lane, LaneStats], waits: Mapping[Lane, Percentiles]
 ) -> list[tuple[Lane, LaneStats, Percentiles | None]]:
-    """Return the rows of ``lanes.html``; none if the queue has not had urgent or bulk tasks."""
+    """Return the rows for ``lanes.html``; none if the queue has never had urgent or bulk tasks."""
     if not have_other_lanes(lanes):
         return []
     return [(lane, figures, waits[lane] if waits[lane].count else None) for lane, figures in lanes.items()]

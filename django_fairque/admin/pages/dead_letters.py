@@ -1,4 +1,6 @@
-"""The list of dead letters, grouped by error or one by one, and the page of one dead letter. Both requeue and discard them."""
+"""The list of dead letters, grouped by error or one by one, and the page of one dead letter. Both pages can requeue and
+discard dead letters.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ FILTERS = {
     "older_than": gettext_lazy("Older than"),
     "newer_than": gettext_lazy("Newer than"),
 }
-"""The filters, with the names that the form shows."""
+"""The filters of the list, with their labels in the form."""
 AGE_FILTERS = ("older_than", "newer_than")
 LETTERS_PER_PAGE = 50
 LETTERS_GROUPED = 1000
-"""The default number of dead letters to group; each costs one read."""
+"""The default number of dead letters that are read for the groups. Each dead letter needs one read."""
 LETTERS_PER_REQUEST = 1000
-"""Letters of one request; the engine moves them a hundred at a time."""
+"""Maximum number of dead letters that one request moves. The engine moves them a hundred at a time."""
 
 REQUEUE_HOW_MANY = ngettext_lazy("Requeue %(count)s dead letter?", "Requeue %(count)s dead letters?", "n")
 DISCARD_HOW_MANY = ngettext_lazy("Discard %(count)s dead letter?", "Discard %(count)s dead letters?", "n")
@@ -65,8 +67,8 @@ def _age(text: str) -> float:
 
 
 class DeadLettersPage(AdminPage):
-    """Shows groups of equal errors (`_groups`, dead_letters_groups.html). With ``?show=letters`` or a fingerprint it shows single
-    letters (`_letters`, dead_letters_list.html).
+    """Shows groups of dead letters with equal errors (`_groups`, dead_letters_groups.html). With ``?show=letters`` or a
+    fingerprint, the page shows single dead letters (`_letters`, dead_letters_list.html).
     """
 
     name = "dead_letters"
@@ -78,14 +80,14 @@ class DeadLettersPage(AdminPage):
 
     @cached_property
     def written(self) -> dict[str, str]:
-        """The filters as they were typed: a user's id and a task's name are taken as they are, white space and all."""
+        """The filters as the operator typed them. A user's id and a task's name keep their white space."""
         typed = {key: self.request.GET.get(key, "") for key in FILTERS}
         texts = {key: text if key in ("user_id", "name") else text.strip() for key, text in typed.items()}
         return {key: text for key, text in texts.items() if text}
 
     @property
     def filters(self) -> Filters:
-        """The filters for the engine.
+        """The filters in the form that the engine uses.
 
         An invalid filter raises `ValueError`: otherwise an action would apply to more dead letters than the operator meant.
         """
@@ -100,7 +102,7 @@ class DeadLettersPage(AdminPage):
 
     @property
     def filters_in_words(self) -> str:
-        """The filters as text, for the audit trail and for questions."""
+        """The filters as text, for the audit log and for questions."""
         return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
     @cached_property
@@ -193,7 +195,7 @@ class DeadLettersPage(AdminPage):
         return self._act_on_selected(self.queue.dlq.discard_many, _("%(count)s discarded"))
 
     def _act_on_selected(self, act: Callable[[Sequence[str]], int], done: str) -> str:
-        """Act on the selected dead letters. The message counts the ones that no longer exist."""
+        """Act on the selected dead letters. The message contains the number of dead letters that no longer exist."""
         if not self.selected_ids:
             raise ValueError(_("Select at least one dead letter. Nothing was changed."))
         count = act(self.selected_ids)
@@ -224,7 +226,9 @@ class DeadLettersPage(AdminPage):
         return self._act_on_all(self.queue.dlq.discard_all, DISCARDED_OF)
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
-        """Ask to confirm the action on all matching dead letters, with their number. Return if the request is the answer."""
+        """Ask for confirmation of the action on all matching dead letters, with their number. Return only if the
+        request contains the confirmation.
+        """
         filters = self.filters
         if self.is_confirmed:
             return
@@ -261,8 +265,9 @@ class DeadLettersPage(AdminPage):
         return _("Act %(act)s is started; workers carry it out") % {"act": act.id}
 
     def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
-        """Act on up to `LETTERS_PER_REQUEST` dead letters, then ask whether to go on. Leave out dead letters that are younger
-        than the confirmation."""
+        """Act on at most `LETTERS_PER_REQUEST` dead letters, then ask whether to continue. Dead letters that were added
+        after the confirmation are left out.
+        """
         total, until = int(self.posted_number("total")), self.posted_number("until")
         before = int(self.posted_number("done", "0"))
         if before >= total:
@@ -273,7 +278,7 @@ class DeadLettersPage(AdminPage):
         count = act(limit=limit, moved_until=until, **pinned)
         now = before + count
         summary = done % {"n": total, "done": number(now), "total": number(total)}
-        if count < limit:  # another operator has moved the other entries
+        if count < limit:  # another operator has moved the remaining dead letters
             return _("%(summary)s; the others were not there any more") % {"summary": summary}
         if now == total:
             return summary
@@ -283,15 +288,17 @@ class DeadLettersPage(AdminPage):
 
 
 EDITABLE_PAYLOAD_MAX_BYTES = 200_000
-"""A longer payload is not edited in a browser."""
+"""Maximum bytes of a payload that can be edited in a browser."""
 
 
 class PayloadEditor(AdminPage):
-    """A page whose action ``edit`` shows the payload of a task in a form. Another action uses the posted payload."""
+    """A page with the action ``edit``, which shows the payload of a task in a form. A second action uses the posted
+    payload.
+    """
 
     edits = False
     edited: str | None = None
-    """The posted payload, kept if it is refused."""
+    """The posted payload, which is shown again if it is refused."""
     problem = ""
 
     @property
@@ -304,7 +311,7 @@ class PayloadEditor(AdminPage):
         return self.get(request, **kwargs) if self.edits else response
 
     def payload_context(self, task: Task) -> dict[str, Any]:
-        """Return the variables of the form and of the payload without secrets."""
+        """Return the variables of the payload form, and the payload with secrets hidden."""
         shown = redact_value(task.payload)
         return {
             "payload": as_text(shown),
@@ -314,7 +321,9 @@ class PayloadEditor(AdminPage):
         }
 
     def use_payload(self, use: Callable[[str], T]) -> T:
-        """Return the result for the posted payload. If it is refused, the page shows the form with the problem."""
+        """Return the result of ``use`` for the posted payload. If the payload is refused, the page shows the form with
+        the problem.
+        """
         self.edits, self.edited = True, self.request.POST.get("payload", "")
         try:
             done = use(self.edited)
@@ -329,9 +338,10 @@ class PayloadEditor(AdminPage):
 
 
 class DeadLetterPage(PayloadEditor):
-    """One dead letter. The page redacts its payload.
+    """The page of one dead letter. Secrets in its payload are hidden.
 
-    An operator with the permission to requeue the dead letter can edit the payload, and then sees all of it; this is logged.
+    An operator with the permission to requeue the dead letter can edit the payload, and then sees the whole payload.
+    This is written to the audit log.
     """
 
     name = "dead_letter"
@@ -342,10 +352,10 @@ class DeadLetterPage(PayloadEditor):
     refreshes = False
 
     is_gone = False
-    """Whether the action has just moved the dead letter, so that this page no longer exists."""
+    """Whether the action has moved the dead letter, so that this page no longer exists."""
 
     def report_failure(self, error: Exception) -> None:
-        self.is_gone = isinstance(error, TaskNotFoundError)  # another operator has moved it
+        self.is_gone = isinstance(error, TaskNotFoundError)  # another operator has moved the dead letter
 
     def get_return_url(self) -> str:
         return self.url("dead_letters") if self.is_gone else super().get_return_url()
@@ -383,7 +393,9 @@ class DeadLetterPage(PayloadEditor):
 
     @Action("change_deadletter")
     def requeue_edited(self) -> str:
-        """Requeue it with the posted payload. The engine checks it first; a refused payload stays in the form."""
+        """Requeue the dead letter with the posted payload. The engine checks the payload first; a refused payload stays
+        in the form.
+        """
         self.use_payload(lambda payload: self.queue.dlq.requeue(self.key, payload.encode(), lane=self.lane))
         self.is_gone = True
         return self.with_lane(_("Dead letter %(entry)s requeued with another payload") % {"entry": self.key})
@@ -399,7 +411,7 @@ class DeadLetterPage(PayloadEditor):
 
 
 def editable_payload(task: Task) -> str:
-    """Return the payload as JSON. Invisible characters (such as marks that reverse the text) are escaped."""
+    """Return the payload as JSON text. Invisible characters (such as marks that reverse the text) are escaped."""
     if isinstance(task.payload, Undecodable):
         text = task.payload_bytes.decode("utf-8", "backslashreplace")
     else:

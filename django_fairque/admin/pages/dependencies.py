@@ -1,4 +1,6 @@
-"""Dependencies between tasks as lists and as a graph; tasks that will never be released; the actions on both."""
+"""Dependencies between tasks, as lists and as a graph, with tasks that will never be released. Operators can release
+and cancel tasks here.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,20 @@ WAITING_TASKS_PER_PAGE = 25
 BLOCKERS_PER_TASK = 10
 """Maximum number of tasks that the list shows as blocking one task."""
 GRAPH_MAX_TASKS = 2000
-"""Tasks of a graph; the graph around one task has at most `DRAWING_MAX_TASKS`."""
+"""Maximum number of tasks in a graph. The graph around one task has at most `DRAWING_MAX_TASKS` tasks."""
 GRAPH_MAX_STEPS = 10
-"""The graph around a task reaches this many steps from it: each step is a round trip."""
+"""Maximum number of steps from a task to the ends of the graph around it. Each step needs a round trip."""
 
 
 class DependenciesPage(AdminPage):
-    """All deferred tasks; with ``task`` or ``run`` in the query, the graph around a task, or of a run."""
+    """All deferred tasks. With ``task`` in the query, the graph around a task; with ``run``, the graph of a run."""
 
     name = "dependencies"
     title = gettext_lazy("Dependencies")
     permission = "view_dependency"
     refreshes = False
-    """False except for a graph that is drawn: no text is typed there, and tasks change their states."""
+    """Whether the page is refreshed. True only for a drawn graph, because operators type no text there and its tasks
+    change their states."""
 
     def template_context(self) -> dict[str, Any]:
         task_id, run_id = (self.request.GET.get(key, "").strip() for key in ("task", "run"))
@@ -51,7 +54,7 @@ class DependenciesPage(AdminPage):
             return {**found, **self._read_waiting_tasks()}
         except (TaskNotFoundError, ValueError) as error:
             if FRAGMENT_HEADER in self.request.headers:
-                raise  # each live update would leave a message for the next page
+                raise  # otherwise each refresh would leave a message for the next page
             messages.error(self.request, str(error))
             return found
 
@@ -87,7 +90,7 @@ class DependenciesPage(AdminPage):
         }
 
     def _read_waiting_tasks(self) -> dict[str, Any]:
-        """Read a page of deferred tasks, each with the tasks that block it."""
+        """Read one page of deferred tasks. Each task is returned with the tasks that block it."""
         stats = self.queue.get_stats(0).dependencies
         page = self.queue.find(Search(TaskState.DEFERRED), WAITING_TASKS_PER_PAGE, self.request.GET.get("cursor"))
         blockers = self.queue.blockers([task.task_id for task in page.tasks], BLOCKERS_PER_TASK)
@@ -114,7 +117,7 @@ class DependenciesPage(AdminPage):
 
     @Action("change_dependency")
     def release(self) -> str:
-        """Remove the task's dependencies. Their state no longer affects the task."""
+        """Remove the task's dependencies, so that their states no longer affect the task."""
         task_id = self.subject
         if not self.is_confirmed:
             count = self.queue.dependencies(task_id, 1).blocked_count
@@ -130,7 +133,9 @@ class DependenciesPage(AdminPage):
 
     @Action("change_dependency")
     def cancel_subtree(self) -> str:
-        """The last of the graph first, so that nothing of it is released meanwhile."""
+        """Cancel the task and all tasks that depend on it. The last tasks of the graph are canceled first, so that no
+        task is released in the meantime.
+        """
         task_id = self.subject
         view = self.queue.dependencies(task_id, DRAWING_MAX_TASKS, GRAPH_MAX_STEPS)
         ids = open_subtree(view)
@@ -148,14 +153,16 @@ class DependenciesPage(AdminPage):
 
 
 def task_link(page: AdminPage, task_id: str, node: Node | None = None) -> dict[str, str]:
-    """A task's name, state and URL, as far as they are known and may be seen."""
+    """Return a task's name, state and URL, as far as they are known and the user may see the task."""
     name, state = (node.name, get_state(node)) if node else ("", "")
     label = shorten(name or task_id)
     return {"id": task_id, "name": name, "label": label, "state": state, "url": page.link("task", quote(task_id))}
 
 
 def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: bool = False) -> list[dict[str, Any]]:
-    """List the tasks around a task, at most ``most`` in a list. With ``declared``, add the declared dependencies."""
+    """Return lists of the tasks around a task, each with at most ``most`` tasks. With ``declared``, add the declared
+    dependencies.
+    """
     lists = [(_("Waits for"), view.blocked, view.blocked_count), (_("Waited for by"), view.waiting, view.waiting_count)]
     if declared:
         lists.append((_("Declared to depend on"), view.parents, len(view.parents)))
@@ -173,15 +180,16 @@ def neighbors(page: AdminPage, view: DependencyView, most: int, *, declared: boo
 
 
 def open_subtree(view: DependencyView) -> list[str]:
-    """Return the ids of tasks that have not ended: the view's task and the tasks in its graph that depend on it. The last of
-    the graph comes first."""
+    """Return the ids of the view's task and of the tasks in its graph that depend on it, except tasks that have ended.
+    The last tasks of the graph come first.
+    """
     nodes = view.graph.nodes
     states = {task_id: nodes[task_id].state for task_id in reversed(_descendants(view.graph, view.task_id))}
     return [task_id for task_id, state in states.items() if state is not None and not state.is_ended]
 
 
 def stage_text(number: int, count: int) -> str:
-    """The heading of a layer of the graph."""
+    """Return the heading of one layer of the graph."""
     text = ngettext("Layer %(number)d: %(count)d task", "Layer %(number)d: %(count)d tasks", count)
     return text % {"number": number, "count": count}
 
@@ -198,22 +206,22 @@ def _descendants(graph: DependencyGraph, task_id: str) -> list[str]:
 
 
 DRAWING_MAX_TASKS = 200
-"""The largest number of tasks in a graph that is drawn; the tasks of a larger graph are only counted."""
+"""Maximum number of tasks in a graph that is drawn. The tasks of a larger graph are only counted."""
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, DRAWING_MARGIN = 168, 40, 56, 12, 16
 STAGE_HEADING_HEIGHT = 28
 STAGE_PADDING = 10
-"""The distance between the edge of a stage and its boxes; also between the columns of a stage."""
+"""Distance in pixels between the edge of a stage and its boxes, and between the columns of a stage."""
 DRAWING_MAX_ROWS = 20
-"""Tasks in one column: a wider layer takes several columns of its stage."""
+"""Maximum number of tasks in one column. A layer with more tasks has several columns in its stage."""
 LABEL_MAX_CHARACTERS = 22
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Positions in pixels."""
+    """The drawing of a graph, with positions in pixels."""
 
     places: dict[str, tuple[int, int]]
-    """The upper left corner of the box of each task."""
+    """The upper left corner of each task's box."""
     stages: list[tuple[int, int, int]]
     """The frame around each layer: its number of tasks, left edge and width."""
     paths: list[str]
@@ -227,12 +235,14 @@ class Drawing:
 
 
 def layers(graph: DependencyGraph) -> list[list[str]]:
-    """Return the ids by the longest way from a task without dependencies, in steps. Each layer is sorted."""
+    """Return the task ids by layer. The layer of a task is the length of the longest path from a task without
+    dependencies. Each layer is sorted.
+    """
     parents, children = neighbors_by_id(graph)
     depth = {task_id: 0 for task_id in graph.nodes if not parents[task_id]}
     left = {task_id: len(parents[task_id]) for task_id in graph.nodes}
     reached = list(depth)
-    for task_id in reached:  # the loop appends to the list
+    for task_id in reached:  # the loop appends to this list while it runs
         for child in children[task_id]:
             depth[child] = max(depth.get(child, 0), depth[task_id] + 1)
             left[child] -= 1
@@ -245,7 +255,7 @@ def layers(graph: DependencyGraph) -> list[list[str]]:
 
 
 def draw(graph: DependencyGraph) -> Drawing:
-    """Draw one stage for each layer, from left to right. Each task is near the height of its dependencies."""
+    """Draw one stage for each layer, from left to right. Each task is placed near the height of its dependencies."""
     parents, _children = neighbors_by_id(graph)
     places: dict[str, tuple[int, int]] = {}
     stages: list[tuple[int, int, int]] = []

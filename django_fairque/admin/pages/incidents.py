@@ -1,4 +1,4 @@
-"""Incidents: what was wrong with the queue in the last 30 days; a page for each one, whose address stays."""
+"""Incidents: problems of a queue in the last 30 days. Each incident has a page with a permanent address."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ TITLES = {
 
 
 def title_of(incident: Incident) -> str:
-    """The title in the reader's language."""
+    """Return the title of an incident in the reader's language."""
     title = TITLES.get(incident.rule)
     return str(title) % {"subject": incident.subject} if title else incident.title
 
 
 class IncidentsPage(AdminPage):
-    """The open incidents, then the latest ones."""
+    """The page that lists open incidents first, then the latest closed incidents."""
 
     name = "incidents"
     title = gettext_lazy("Incidents")
@@ -68,7 +68,9 @@ class IncidentsPage(AdminPage):
 
 
 class IncidentPage(AdminPage):
-    """One incident: its id is the last part of the path. Users and texts about tasks need their own permissions."""
+    """The page of one incident, whose id is the last part of the path. Users and texts about tasks are shown only with
+    the permissions for them.
+    """
 
     name = "incident"
     path = "incidents/id-<str:key>/"
@@ -110,7 +112,9 @@ class IncidentPage(AdminPage):
         }
 
     def _list_acts(self, incident: Incident) -> list[dict[str, Any]]:
-        """Read the acts on the queue from an hour before the incident until its end, the earliest first."""
+        """Return the audit entries about the queue from an hour before the incident until its end, the earliest
+        first.
+        """
         begin, end = incident.opened_at - ACTS_BEFORE_SECONDS, incident.closed_at or time.time()
         zone = timezone.get_current_timezone()
         entries = read_entries().filter(

@@ -1,4 +1,6 @@
-"""Limits by key: those at which tasks wait or that are closed; operators can close and open them."""
+"""Limits by key: the page shows limits that are closed or at which tasks wait. Operators can close limits and open them
+again.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.limits import TaskLimit
 
 LIMITS_SHOWN = 100
-"""The largest number of limits that are shown."""
+"""Maximum number of limits that are shown."""
 
 
 class LimitsPage(AdminPage):
-    """A table of limits, most waiting tasks first; with ``?limit=``, one of them.
+    """A table of limits, sorted by the number of waiting tasks; with ``?limit=`` the page of one limit.
 
     The permissions to see and to change users apply here too: limits decide which tasks start, and their keys may name users.
     """
@@ -72,7 +74,7 @@ class LimitsPage(AdminPage):
 
 
 def describe_values(limit: LimitStats | TaskLimit) -> str:
-    """Return the values of a limit in words; empty for none."""
+    """Return the values of a limit as text; empty if it has none."""
     parts = [_("at most %(value)s at once") % {"value": number(limit.at_once)}] if limit.at_once is not None else []
     if limit.rate is not None:
         parts.append(_("rate %(value)s") % {"value": limit.rate})

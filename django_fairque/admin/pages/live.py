@@ -1,4 +1,6 @@
-"""The live page: tasks in the slots of all workers in the last minute, by user, and users that wait now."""
+"""The live page: the tasks in the slots of all workers during the last minute, by user, and the users that are waiting
+now.
+"""
 
 from __future__ import annotations
 
@@ -36,35 +38,36 @@ if TYPE_CHECKING:
 LIVE_REFRESH_SECONDS = 2
 SLOTS_DRAWN = 48
 LANE_MINUTES = 5
-"""Minutes: the waits by lane are of attempts that ended in them."""
+"""Number of minutes for the waits by lane, which are calculated from attempts that ended in this time."""
 USERS_COLORED = 8
-"""Users with a separate color, for which admin.css has the classes; all others share one."""
+"""Number of users with a color of their own, for which admin.css has classes. All other users share one color."""
 USERS_LISTED = 15
 LIVE_USERS_EXAMINED = 40
-"""Users whose records are read to find the ones that wait."""
+"""Number of users whose records are read to find users that wait."""
 OTHERS_CLASS = "fq-user-others"
 IDLE_CLASS = "fq-live-idle"
-"""Also of half hours in which a user waited for less than the first of `HEAT_SECONDS`."""
+"""CSS class of an idle slot, and of half hours in which a user waited for less than the first of `HEAT_SECONDS`."""
 HEAT_SECONDS = (1, 10, 60, 600, 3600)
-"""Seconds from which each color stands for a wait; admin.css has a class for each."""
+"""Minimum wait in seconds for each color of the heat map. admin.css has a class for each color."""
 HEAT_ROWS = 15
-"""Users that have a row in the heat map."""
+"""Maximum number of users with a row in the heat map."""
 USERS_PER_FIGURE = 3
-"""Users that the table below the heat map names for each half hour."""
+"""Maximum number of users that the table below the heat map names for each half hour."""
 DELAYED_USERS_NAMED = 3
 """Maximum number of users in the sentence about users that waited longer than with first come, first served."""
 
 
 @dataclass(frozen=True)
 class SlotMinute:
-    """One slot in the minute of the chart."""
+    """One slot during the minute that the chart shows."""
 
     worker: str
     number: int
     first: int
-    """Seconds from the chart's left edge to the first reported second."""
+    """Seconds from the chart's left edge to the first second that the process reported."""
     users: Sequence[str | None]
-    """The user whose task ran in each second: empty while the slot was idle, None for users that the report does not name."""
+    """The user whose task ran in each second: empty while the slot was idle, None if the report does not name the
+    user."""
 
     @property
     def busy_seconds(self) -> int:
@@ -84,28 +87,28 @@ class SlotMinute:
 
 @dataclass(frozen=True)
 class LiveUser:
-    """A user that ran tasks in the last minute, or waits. A user without a class has no part in the chart."""
+    """A user that ran tasks in the last minute, or waits. A user without a CSS class does not appear in the chart."""
 
     user_id: str
     seconds: int
-    """Seconds that the user's tasks used the drawn slots in the last minute."""
+    """Number of seconds in the last minute in which the user's tasks used the slots that are drawn."""
     part: str
-    """The user's share of the time in which the drawn slots were busy."""
+    """The user's share of the time in which the slots that are drawn were busy."""
     css_class: str
     fairness: UserFairness | None
-    """None if the user has no tasks and no settings any more."""
+    """The user's fairness figures; None if the user no longer has tasks and settings."""
 
     @property
     def waits(self) -> str:
-        """The reason why the user's ready tasks have not started; empty if none is ready."""
+        """The reason why the user's ready tasks have not started; empty if no task is ready."""
         fair = self.fairness
         return wait_text(fair.held_by, only_bulk=not fair.waiting) if fair is not None and fair.ready else ""
 
 
 class LivePage(AdminPage):
-    """The page that shows the slots, renewed every two seconds.
+    """The page that shows the slots, refreshed every two seconds.
 
-    Processes report with their heartbeats, so the chart's right edge is as old as the latest heartbeat.
+    Processes send their reports with heartbeats, so the right edge of the chart is as old as the latest heartbeat.
     """
 
     name = "live"
@@ -143,8 +146,11 @@ class LivePage(AdminPage):
     def _users_and_lanes(
         self, seconds: Counter[str | None], busy: int, colors: Mapping[str, str]
     ) -> tuple[list[LiveUser], dict[Lane, LaneStats]]:
-        """List users with a color, then the ones whose ready tasks have waited longest. Read the lanes in the same trips."""
-        drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]  # a damaged record may name others
+        """Return users with a color, then users whose ready tasks have waited longest. The figures of the lanes are
+        read in the same round trips.
+        """
+        # a damaged record may name a user with an impossible id
+        drawn = [name for name in colors if 0 < len(name.encode()) <= MAX_ID_BYTES]
         reads: list[Callable[[Shards], Operation[Any]]] = [
             lambda shards: user_fairness.fairness(shards, LIVE_USERS_EXAMINED, drawn),
             lambda shards: queue_stats.lanes(shards, LANE_MINUTES),
@@ -170,8 +176,9 @@ class LivePage(AdminPage):
 
 
 def comparison_text(comparison: FirstComeComparison) -> str:
-    """Return a sentence about the time that fair turns saved and the users that they delayed; empty if no user's waits would
-    have differed."""
+    """Return a sentence about the time that fair scheduling has saved and the users that it has delayed; empty if no
+    user's waits would have been different.
+    """
     parts = []
     if helped := comparison.helped:
         text = ngettext(
@@ -193,7 +200,7 @@ def comparison_text(comparison: FirstComeComparison) -> str:
 
 
 def count_slots(record: WorkerRecord) -> int:
-    """Return the number of tasks that a worker can run at once; 0 if its record does not contain the number."""
+    """Return the number of tasks that a worker can run at once; 0 if the worker's record lacks it."""
     text = record.info.get("concurrency", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else 0
 
@@ -215,7 +222,7 @@ def reported_slots(records: Iterable[WorkerRecord]) -> tuple[list[tuple[str, Act
 
 
 def slot_minutes(reports: Iterable[tuple[str, ActivityReport]], end: int) -> list[SlotMinute]:
-    """Return all slots of the reports in the minute before ``end``, which is the moment of the latest report."""
+    """Return all slots in the reports for the minute before ``end``, which is the time of the latest report."""
     found = []
     for worker, report in reports:
         age = end - math.ceil(report.at)
@@ -226,10 +233,10 @@ def slot_minutes(reports: Iterable[tuple[str, ActivityReport]], end: int) -> lis
 
 
 def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
-    """Return the CSS class of each user with a color.
+    """Return the CSS class of each user that has a color.
 
-    A color follows from the user's id, so a user has the same one in each visit. If two users with a color would have the
-    same one, the one with the larger hash has the next free one.
+    The color is calculated from a hash of the user's id, so a user has the same color in each visit. If two users would
+    have the same color, the user with the larger hash gets the next free color.
     """
     named = sorted((user for user in seconds if user is not None), key=lambda user: (-seconds[user], user))
     hashes = {user: zlib.crc32(user.encode("utf-8", "surrogatepass")) for user in named[:USERS_COLORED]}
@@ -242,7 +249,8 @@ def user_classes(seconds: Mapping[str | None, int]) -> dict[str, str]:
 
 
 def draw_heat_map(history: WaitHistory) -> dict[str, Any]:
-    """Return the variables of ``heat_map.html``: a row for each of the users who waited longest, a column for each half hour.
+    """Return the variables of ``heat_map.html``: a row for each user with the longest waits, and a column for each half
+    hour.
 
     ``heat_rows`` is empty if nobody waited. The first row, which names no user, is the median of all users who waited.
     """
@@ -262,7 +270,7 @@ def draw_heat_map(history: WaitHistory) -> dict[str, Any]:
 
 
 def _heat_class(wait: int | None) -> str:
-    """Return the CSS class of a color; empty for a half hour without a record."""
+    """Return the CSS class for a wait; empty for a half hour without a record."""
     if wait is None:
         return ""
     level = sum(wait >= seconds for seconds in HEAT_SECONDS)
@@ -270,7 +278,9 @@ def _heat_class(wait: int | None) -> str:
 
 
 def _heat_figures(history: WaitHistory) -> list[tuple[int, int, list[tuple[str, int]]]]:
-    """List the half hours in which users waited, the latest first: begin, median wait, and the longest waits by user."""
+    """Return the half hours in which users waited, the latest first: the start, the median wait, and the longest waits
+    by user.
+    """
     figures = []
     for index, (begin, middle) in enumerate(zip(history.begins, history.medians, strict=True)):
         waited = [(user.user_id, wait) for user in history.users if (wait := user.waits[index])]

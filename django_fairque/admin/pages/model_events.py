@@ -1,4 +1,4 @@
-"""Model events: the watched fields of each, the number of times it fired, and its errors."""
+"""Model events: the watched fields of each event, the number of times that it fired, and its errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from django_fairque.monitoring.events_overview import overview
 
 
 class ModelEventsPage(AdminPage):
-    """The events of all apps, whichever queue they send to: they are the project's, not a queue's."""
+    """The model events of all apps. The page lists the events of all queues, because events belong to the project."""
 
     name = "model_events"
     title = _("Model events")
     permission = "view_event"
 
     def template_context(self) -> dict[str, Any]:
-        self.queue.is_paused()  # a server that is down is this page's trouble, though no event may be declared
+        # read the server, so that the page shows a banner if the server is down, even if no event is declared
+        self.queue.is_paused()
         known = overview(lambda name: self.queue if name == self.queue.name else page_queue(name))
         return {
             "events": known.events,

@@ -19,7 +19,7 @@ ORGANIZATIONS_PER_PAGE = 50
 
 
 class OrganizationsPage(AdminPage):
-    """A table of organizations by name; with ``?organization=``, one of them with its settings.
+    """A table of organizations by name; with ``?organization=`` the page of one organization with its settings.
 
     The permissions to see and to change users apply here too: users and organizations both decide which tasks start, and when.
     """
@@ -68,7 +68,7 @@ class OrganizationsPage(AdminPage):
 
     @Action("change_user")
     def settings(self) -> str:
-        """Set all values even if they are unchanged: a shard that was down may have missed one."""
+        """Set all values, even unchanged ones, because a shard that was down may have missed an earlier change."""
         organization, form = self.queue.organization(self.subject), OrganizationForm(self.request.POST)
         if not form.is_valid():
             raise InvalidForm(form)
@@ -85,7 +85,7 @@ class OrganizationsPage(AdminPage):
         if share is not None:
             done += " " + _("It is guaranteed %(share)s of the worker time.") % {"share": formatting.share(share)}
         steps = (
-            lambda: organization.set_share(share),  # first: the engine may refuse it
+            lambda: organization.set_share(share),  # set first, because the engine may refuse this value
             lambda: organization.set_weight(weight),
             lambda: organization.set_max_running(limit),
         )
@@ -95,7 +95,7 @@ class OrganizationsPage(AdminPage):
             raise InvalidForm(form, "share", error) from None
 
     def _do(self, done: str, *steps: Callable[[], None]) -> str:
-        """Take all steps even if some shards are down."""
+        """Execute all steps, even if some shards are down."""
         away: ShardsAwayError | None = None
         for step in steps:
             try:

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.releases import ReleaseComparison
 
 MINUTES_PER_POINT = {1: 1, 6: 5, 24: 15, 168: 60}
-"""The hours that a chart can show, with the minutes of each point."""
+"""The periods in hours that a chart can show, with the minutes for each point of the chart."""
 REFRESH_SECONDS = {1: 5, 6: 15, 24: 60, 168: 60}
-"""Seconds. A day is 1,440 reads."""
+"""Seconds between two refreshes, by the period in hours. A period of a day needs 1,440 reads."""
 USERS_PER_TABLE = 10
 """Rows of each table of users."""
 WORSE_SHOWN = 5
 """Sentences about tasks that a release made worse."""
 RATE_MIN_SECONDS = 15
-"""Seconds after which the current span is long enough to calculate a rate."""
+"""Minimum seconds of the current span for which a rate is calculated."""
 
 
 class OverviewPage(AdminPage):
-    """Tiles, charts, start deadlines, users, server."""
+    """The overview page: tiles with counts, charts, start deadlines, users, and the server."""
 
     name = "overview"
     title = _("Overview")
@@ -71,8 +71,8 @@ class OverviewPage(AdminPage):
         busiest = sorted(
             (user for user in fairness.examined if user.can_start), key=lambda user: (-user.can_start, user.user_id)
         )[:USERS_PER_TABLE]
-        # The statistics examine only a few users. The table below may have found a longer wait: show the longer of
-        # the two.
+        # The statistics examine only a few users, and the table below may have found a longer wait. Show the longer of
+        # the two waits.
         oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
         trend, paused = refine_trend(stats, fairness.examined)
         charts = _charts(activity, sum(stats.depth.values()), oldest)
@@ -113,7 +113,7 @@ class OverviewPage(AdminPage):
         return gettext("The webhook has accepted a test alert.")
 
     def _tiles(self, stats: QueueStats) -> list[tuple[str, int, str]]:
-        """List the current counts: title, number, and the URL of the page with the details."""
+        """Return the tiles with the current counts: title, number, and the URL of a page with details."""
         states = {
             "queued": gettext("Queued"),
             "started": gettext("Running"),
@@ -146,10 +146,12 @@ def describe_release(comparison: ReleaseComparison) -> Iterator[str]:
 
 
 def _charts(activity: Activity, ready: int, oldest: float) -> list[LineChart]:
-    """Return the charts of a queue. The backlog ends with ``ready`` tasks, the oldest wait with ``oldest`` seconds.
+    """Return the charts of a queue. The line of the backlog ends with ``ready`` tasks, the line of the oldest wait with
+    ``oldest`` seconds.
 
-    Workers record the oldest wait. While none runs and nothing starts, it follows from the task that waits longest now. A gap
-    in percentiles means that no attempt ended. Failures have their own axis, because they are few next to all tasks.
+    Workers record the oldest wait. For times in which no worker ran and no task started, it is calculated from the task
+    that now waits longest. A gap in percentiles means that no attempt ended. Failures have their own axis, because
+    there are few failures compared with all tasks.
     """
     spans, gap_text = activity.spans, gettext("Gaps: no data was recorded.")
 

@@ -1,4 +1,4 @@
-"""Queues: all that are declared, side by side; pause, resume and purge them."""
+"""The page that lists all declared queues. Operators can pause, resume and purge queues here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
 
 QUEUES_PER_PAGE = 20
-"""Queues on a page: each is some eighty reads."""
+"""Number of queues on one page. Each queue needs some eighty reads."""
 
 
 def _reads(queue: FairQueue) -> list[Callable[[Shards], Operation[Any]]]:
@@ -60,7 +60,7 @@ class QueuesPage(AdminPage):
     def _row(
         self, queue: FairQueue, stats: QueueStats, activity: Activity, shards: Sequence[ShardStats] = ()
     ) -> dict[str, Any]:
-        """One queue: its figures now and of the last hour, and links to more."""
+        """Return the row of one queue: its figures of now and of the last hour, and links to other pages."""
         finished = [span.finished for span in activity.spans[:-1]]
         return {
             "name": queue.name,

@@ -1,4 +1,6 @@
-"""Runs: the newest pipelines with their progress; one run over time, with the tasks that determined its duration."""
+"""Runs of pipelines: the newest runs with their progress, and a chart of one run with the tasks that determined its
+duration.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 
 RUNS_SHOWN = 20
 RUN_MAX_TASKS = 200
-"""Tasks of a run that are drawn."""
+"""Maximum number of a run's tasks that are drawn."""
 
 
 class RunsPage(AdminPage):
-    """The newest runs, of all users."""
+    """The newest pipeline runs of all users."""
 
     name = "runs"
     title = gettext_lazy("Runs")
@@ -48,7 +50,7 @@ class RunsPage(AdminPage):
 
 
 class RunPage(AdminPage):
-    """One run: its id is the last part of the path."""
+    """The page of one run, whose id is the last part of the path."""
 
     name = "run"
     path = "runs/id-<str:key>/"
@@ -72,7 +74,7 @@ class RunPage(AdminPage):
 
 
 def run_state(run: RunProgress) -> str:
-    """The state of a run as `RunView.state` has it, of the tasks that were read."""
+    """Return the state of a run, determined from the tasks that were read, in the same way as `RunView.state`."""
     states = run.states
     if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
         return TaskState.STARTED.value
@@ -84,16 +86,18 @@ def run_state(run: RunProgress) -> str:
 
 
 def worker_time(node: Node) -> float | None:
-    """Seconds for which a worker had the last attempt of an ended task; None if it has not ended, or was never started."""
+    """Return the seconds for which a worker had the last attempt of an ended task. None if the task has not ended or
+    was never started.
+    """
     if node.started_at is None or node.ended_at is None:
         return None
     return max(0.0, node.ended_at - node.started_at)
 
 
 def critical_path(graph: DependencyGraph) -> list[Node]:
-    """Return the tasks that determined when the run ended, in their order.
+    """Return the tasks that determined the end of the run, in their order.
 
-    The last task is the one that ended last. Each task follows the one of its dependencies that ended last.
+    The last entry is the task that ended last. The entry before a task is the dependency of that task which ended last.
     """
     parents, _children = neighbors_by_id(graph)
     ended = [node for node in graph.nodes.values() if node.ended_at is not None]
@@ -116,7 +120,9 @@ def _end(node: Node) -> tuple[float, str]:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One task of the chart. ``parts`` are its bars: class, begin after the run's begin, and length, in seconds."""
+    """One task of the chart. ``parts`` are the parts of its bar: CSS class, start in seconds after the run's start, and
+    length in seconds.
+    """
 
     node: Node
     state: str
@@ -158,7 +164,7 @@ def run_chart(graph: DependencyGraph, critical: Sequence[Node], now: float) -> R
         nodes.values(), key=lambda node: (node.started_at or float("inf"), node.created_at or 0.0, node.task_id)
     ):
         started, parts = node.started_at, []
-        # Before it is ready, a task waits for its dependencies: that is not drawn.
+        # The time before a task is ready is not drawn, because the task waits for its dependencies.
         ready = node.ready_at if node.state not in (TaskState.DEFERRED, TaskState.SCHEDULED) else None
         is_ended = node.state is None or node.state.is_ended
         if is_ended and started is None:

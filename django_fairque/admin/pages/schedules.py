@@ -1,4 +1,6 @@
-"""Schedules with their timing in words, and next and last runs. Operators can add, change, run, switch and remove them."""
+"""Schedules with their timing as text, and their next and last runs. Operators can add, change, run, switch and remove
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,9 @@ def _seconds(label: StrOrPromise, help_text: StrOrPromise) -> forms.FloatField:
 
 
 class ScheduleForm(forms.Form):
-    """A form for a new schedule. With ``known``, a form for that schedule, which keeps its arguments unless new ones are
-    given."""
+    """A form for a new schedule, or with ``known`` for an existing schedule. An existing schedule keeps its arguments
+    unless new arguments are given.
+    """
 
     name = _text(gettext_lazy("Name"))
     task = _text(gettext_lazy("Task"), gettext_lazy("the name of a task that this site knows"))
@@ -83,7 +86,7 @@ class ScheduleForm(forms.Form):
     timezone = _text(gettext_lazy("Time zone"), gettext_lazy("in which cron is meant"), max_length=100)
     args = _arguments(gettext_lazy("Arguments"), gettext_lazy('a JSON list, such as ["acme", 42]'))
     kwargs = _arguments(gettext_lazy("Keyword arguments"), gettext_lazy('a JSON object, such as {"force": true}'))
-    # An id may begin or end with a space: a form that is saved without changes must not change the user.
+    # An id may begin or end with a space, and saving the form without changes must not change the user.
     user = _text(
         gettext_lazy("User"), gettext_lazy("empty: as the task says"), required=False, max_length=256, strip=False
     )
@@ -133,7 +136,8 @@ class ScheduleForm(forms.Form):
         super().__init__(data, initial=_initial(known))
         if known is not None:
             self.fields["name"].disabled = True
-            self.fields["task"].required = bool(known.task.get("name"))  # a bare payload has no task name
+            # a task without a name (a bare payload) can't have a name in the form
+            self.fields["task"].required = bool(known.task.get("name"))
             for name, text in KEPT.items():
                 self.fields[name].help_text = text
         self.fields["task"].widget.attrs["list"] = "fq-tasks"
@@ -175,7 +179,7 @@ class ScheduleForm(forms.Form):
         return found
 
     def save(self, queue: FairQueue) -> Schedule:
-        """Add or change the schedule; `InvalidForm` if something about it is wrong."""
+        """Add or change the schedule. Raise `InvalidForm` if a value is wrong."""
         if not self.is_valid():
             raise InvalidForm(self)
         found = self.cleaned_data
@@ -188,7 +192,7 @@ class ScheduleForm(forms.Form):
         options = {name: found[name] for name in ("every", "timezone", "missed", "overlap", "enabled")}
         options |= {name: found[name] for name in ("catch_up", "jitter") if found[name] is not None}
         options["source"] = "admin"
-        if self.known is not None:  # the schedule keeps its owner
+        if self.known is not None:  # an existing schedule keeps its owner
             kept = ("pause_note", "pause_until", "source", "declared")
             options |= {name: getattr(self.known, name) for name in kept}
         if found["expires"] is not None or self._is_kept:
@@ -206,17 +210,19 @@ class ScheduleForm(forms.Form):
         )
 
     def _task(self, queue: FairQueue) -> Task | Step:
-        """Return the schedule's task unchanged, or a new one if the operator changed anything about the task."""
+        """Return the schedule's task unchanged, or a new task if the operator has changed a field of the task."""
         found = self.cleaned_data
         if self.known is not None and self._is_kept:
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
         step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"], found["lane"])
-        step.to_task()  # raises an error that describes a mistake in the arguments
+        step.to_task()  # raises an error that describes mistakes in the arguments
         return step
 
     def _arguments(self, name: str, kind: type) -> Any:
-        """Return the given arguments, or else the known ones. Return none if the known payload has another form."""
+        """Return the arguments from the form, or else the known arguments. Return none if the known payload has another
+        form.
+        """
         if self.cleaned_data[name] is not None:
             return self.cleaned_data[name]
         payload = self.known.task.get("payload") if self.known is not None else None
@@ -238,7 +244,7 @@ def _initial(known: Schedule | None) -> dict[str, Any]:
 
 
 def _json(text: str, kind: type, words: str) -> Any:
-    """None for nothing."""
+    """Return the JSON value of a field; None for an empty field."""
     if not text.strip():
         return None
     try:
@@ -252,24 +258,25 @@ def _json(text: str, kind: type, words: str) -> Any:
 
 SCHEDULES_PER_PAGE = 100
 NEXT_TIMES_SHOWN = 5
-"""Run times of a schedule that are shown in advance."""
+"""Number of future run times that are shown for a schedule."""
 
 
 def in_words(schedule: Schedule) -> str:
-    """Describe the timing in words: "At 09:00 on Monday through Friday", "Every 5 min". Return the expression itself if that
-    fails, or in languages without a description."""
+    """Describe the timing as text: "At 09:00 on Monday through Friday", "Every 5 min". If that is not possible, or in
+    languages without such texts, return the expression itself.
+    """
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
     if not (get_language() or "en").startswith("en"):
         return cron_in_words(schedule.cron or "")
     try:
         return str(CronSim(schedule.cron or "", datetime.now(timezone.utc)).explain())
-    except CronSimError:  # another version has written it
+    except CronSimError:  # a later version of the package may have written an expression that this version can't read
         return schedule.cron or ""
 
 
 def zone_of(schedule: Schedule) -> tzinfo:
-    """Return UTC if this machine does not know the schedule's time zone."""
+    """Return the schedule's time zone, or UTC if this machine does not know the time zone."""
     try:
         return find_zone(schedule.timezone)
     except TaskValidationError:
@@ -277,8 +284,7 @@ def zone_of(schedule: Schedule) -> tzinfo:
 
 
 def next_times(schedule: Schedule, after: float) -> list[float]:
-    """Return the next run times after a Unix time; none if another version has written an expression that this one can't
-    read."""
+    """Return the next run times after a Unix time; none if this version can't read the expression."""
     try:
         return list(schedule.iterate_next_runs(after, NEXT_TIMES_SHOWN))
     except TaskValidationError:
@@ -289,8 +295,9 @@ TIMING_FIELDS = ("cron", "every", "timezone")
 
 
 def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe when a schedule with these fields of the form would be due, or the mistake in them. Return nothing if neither
-    ``cron`` nor ``every`` is given."""
+    """Describe when a schedule with these form fields would run, or the mistake in the fields. Return an empty text if
+    neither ``cron`` nor ``every`` is given.
+    """
     fields = {name: str(given.get(name, "")) for name in TIMING_FIELDS}
     if not (fields["cron"].strip() or fields["every"].strip()):
         return {}
@@ -299,15 +306,15 @@ def _preview(given: Mapping[str, Any]) -> dict[str, Any]:
     if mistakes:
         return {"preview_error": mistakes[0]}
     found, now = form.cleaned_data, time.time()
-    # Run times of ``every`` count from the moment at which the schedule is saved.
+    # Run times of ``every`` are counted from the moment at which the schedule is saved.
     schedule = Schedule("", {}, cron=found["cron"] or None, every=found["every"], timezone=found["timezone"], start=now)
     return {"preview_when": in_words(schedule), "preview_times": next_times(schedule, now), "zone": zone_of(schedule)}
 
 
 class SchedulesPage(AdminPage):
-    """A table of schedules; with ``?runs=`` the latest runs of one; with ``?edit=`` the form of one, with ``?add=1`` of a new
-    one; with ``?preview=1`` when a
-    schedule with the given ``cron``, ``every`` and ``timezone`` would be due, for the script of the form.
+    """A table of schedules. With ``?runs=`` the page shows the latest runs of a schedule; with ``?edit=`` the form of a
+    schedule, with ``?add=1`` the form of a new schedule. With ``?preview=1`` it returns for the form's script when a
+    schedule with the given ``cron``, ``every`` and ``timezone`` would run.
     """
 
     name = "schedules"
@@ -318,7 +325,7 @@ class SchedulesPage(AdminPage):
 
     @property
     def edited(self) -> str:
-        """The name of the schedule that is changed; empty for none."""
+        """The name of the schedule that is being changed; empty if there is none."""
         return self.request.GET.get("edit", "")
 
     @property
@@ -379,7 +386,7 @@ class SchedulesPage(AdminPage):
         return {"shown": schedule, "zone": zone_of(schedule), "runs": rows, "all": self.url(self.name)}
 
     def get_return_url(self) -> str:
-        """Return the URL of the table: the form is no longer needed."""
+        """Return the URL of the table, because the form is no longer needed."""
         return self.url(self.name)
 
     @Action("change_schedule")
@@ -421,8 +428,9 @@ class SchedulesPage(AdminPage):
 
 
 def cron_in_words(cron: str) -> str:
-    """Describe common expressions: every N minutes, at a minute of each hour, at a time each day, on some days of the week,
-    on a day of the month. Return any other expression unchanged."""
+    """Describe common cron expressions: every N minutes, at a minute of each hour, at a time of each day, on some
+    weekdays, on a day of the month. Return any other expression unchanged.
+    """
     fields = cron.split()
     if len(fields) != 5 or fields[3] != "*":
         return cron
@@ -458,7 +466,9 @@ def _on_days(time: str, day: str, weekday: str) -> str:
 
 
 def _weekdays(text: str) -> list[str]:
-    """Return the names of the days; 0 and 7 are Sunday, as in cron. Return none if the text has another form."""
+    """Return the names of the weekdays in a cron field, where 0 and 7 are Sunday. Return none if the text has another
+    form.
+    """
     numbers: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"([0-7])(?:-([0-7]))?", part)

@@ -1,4 +1,4 @@
-"""The page of one task: its state, the reasons for a wait with actions against them, attempts, arguments, neighbors."""
+"""The page of one task: its state, the reasons for a wait with remedies, attempts, arguments, and related tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from django_fairque.monitoring.wait_explanations import Reason
 
 RELATED_TASKS_SHOWN = 20
-"""Tasks of a list that are named."""
+"""Maximum number of related tasks that a list names."""
 LEAD_TITLES: dict[TaskState, StrOrPromise] = {
     TaskState.SCHEDULED: gettext_lazy("Why is it waiting?"),
     TaskState.DEFERRED: gettext_lazy("Why is it waiting?"),
@@ -54,7 +54,7 @@ LEAD_TITLES: dict[TaskState, StrOrPromise] = {
     TaskState.FAILED: gettext_lazy("Why did it fail?"),
     TaskState.CANCELED: gettext_lazy("Why was it canceled?"),
 }
-"""The heading of the first part of the page."""
+"""The heading of the first part of the page, by the task's state."""
 RUN_AGAIN_STATES = (TaskState.FINISHED, TaskState.CANCELED)
 RUN_NOW = ("run_now", gettext_lazy("Run now"), "change_task")
 REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
@@ -67,7 +67,7 @@ REMEDIES: dict[str, tuple[str, StrOrPromise, str]] = {
     "dead": ("retry", gettext_lazy("Retry"), "change_deadletter"),
     "expired": ("retry", gettext_lazy("Retry"), "change_deadletter"),
 }
-"""The action against each kind of reason, with its button and the permission that it needs."""
+"""The remedy for each kind of reason for a wait: the action, its button and the permission that it needs."""
 
 
 class TaskPage(PayloadEditor):
@@ -80,7 +80,7 @@ class TaskPage(PayloadEditor):
     list_name = "tasks"
 
     new_task_id = ""
-    """The id of the new task that repeats this one."""
+    """The id of the new task, if the action has enqueued this task again."""
 
     def get_return_url(self) -> str:
         return self.url(self.name, quote(self.new_task_id)) if self.new_task_id else super().get_return_url()
@@ -121,8 +121,9 @@ class TaskPage(PayloadEditor):
         }
 
     def _lead(self, task: Task, attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-        """List the sentences at the top of the page: why the task waits, or how it ended. Each has the actions that end a
-        wait."""
+        """Return the sentences at the top of the page: why the task waits, or how it ended. Each sentence has the
+        actions that can end the wait.
+        """
         if task.state is TaskState.FINISHED:
             return [{"text": text} for text in past_times(task)]
         if task.state is TaskState.CANCELED:
@@ -193,7 +194,7 @@ class TaskPage(PayloadEditor):
 
     @Action("change_task")
     def run_again(self) -> str:
-        """Enqueue a new task with the posted payload, which stays in the form if it can't be used."""
+        """Enqueue a new task with the posted payload. If the payload is refused, it stays in the form."""
         self.new_task_id = self.use_payload(
             lambda payload: enqueue_again(self.queue, self._ended_task(), payload, self.lane)
         )
@@ -228,9 +229,10 @@ class TaskPage(PayloadEditor):
 
 
 def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
-    """Enqueue a task for the same user with the same options and this payload in this lane, and return its id.
+    """Enqueue a task with this payload in this lane, for the same user and with the same options. Return the id of the
+    new task.
 
-    The new task has no dependencies, belongs to no run, and has no key that makes it a duplicate.
+    The new task has no dependencies and no unique key, and belongs to no run.
 
     Raises:
         FairQueueError, ValueError: the payload is not JSON, does not fit the function, or the queue refuses the task.
@@ -256,9 +258,11 @@ def enqueue_again(queue: FairQueue, task: Task, text: str, lane: Lane) -> str:
 
 
 def past_times(task: Task) -> list[str]:
-    """Return a sentence about how long a finished task waited, and how long a worker had it; none if its times are unknown.
+    """Return a sentence about how long a finished task waited, and how long a worker had it; an empty text if these
+    times are unknown.
 
-    A worker has a task from when it is handed out until the server has its outcome. The run time of its code is shorter.
+    A worker has a task from the moment when the server hands it out until the server has its outcome. The run time of
+    the task's code is shorter.
     """
     if task.started_at is None or task.ended_at is None:
         return []
@@ -270,7 +274,7 @@ def past_times(task: Task) -> list[str]:
 
 
 def line_of_code(queue: FairQueue, task: Task) -> list[str]:
-    """Return a sentence about the line of code at which a running task is; none if its worker reports no lines."""
+    """Return a sentence about the line of code that a running task executes; empty if its worker reports no lines."""
     for record in queue.workers(task.worker) if task.worker else ():
         report = decode_activity(record)
         if report is None:
@@ -288,7 +292,7 @@ def line_of_code(queue: FairQueue, task: Task) -> list[str]:
 
 
 def cancel_reason(attempts: Sequence[Attempt]) -> str:
-    """Return the reason in the history why a task was canceled or discarded."""
+    """Return the reason for which a task was canceled or discarded, from its history."""
     last = next((attempt for attempt in reversed(attempts) if attempt.kind in ("canceled", "discarded")), None)
     if last is None or not last.error:
         return _("No reason was given.")
@@ -296,14 +300,18 @@ def cancel_reason(attempts: Sequence[Attempt]) -> str:
 
 
 def last_frame(traceback: str) -> str:
-    """The end of a traceback: where the error was raised, and the error; empty if it names no place."""
+    """Return the end of a traceback: the place where the error was raised, and the error. Empty if the traceback names
+    no place.
+    """
     lines = traceback.rstrip().split("\n")
     places = [number for number, line in enumerate(lines) if line.startswith('  File "')]
     return "\n".join(lines[places[-1] :]) if places else ""
 
 
 def time_limit(queue: FairQueue, task: Task) -> float | None:
-    """Return the time limit of the task, its function or its queue, in seconds; None if only a worker's limit applies."""
+    """Return the time limit in seconds that the task, its function or its queue sets; None if only the limit of a
+    worker applies.
+    """
     definition = registry.find(task.name) if task.name else None
     own = None if definition is None else definition.options.timeout
     return next((limit for limit in (task.timeout, own, queue.config.default_task_timeout) if limit is not None), None)
@@ -311,7 +319,9 @@ def time_limit(queue: FairQueue, task: Task) -> float | None:
 
 @dataclass(frozen=True)
 class AttemptBar:
-    """One attempt as lengths of time in seconds: until it could start, until it started, and until it ended."""
+    """One attempt as three lengths of time in seconds: until the task could start, until it started, and until it
+    ended.
+    """
 
     kind: str
     scheduled: float
@@ -325,14 +335,16 @@ class AttemptBar:
 
     @property
     def parts(self) -> list[tuple[str, float, float]]:
-        """The parts of the bar: class, begin and length."""
+        """The parts of the bar: CSS class, start and length."""
         ready = self.scheduled + self.waited
         parts = [("scheduled", 0.0, self.scheduled), ("waited", self.scheduled, self.waited), ("ran", ready, self.ran)]
         return [(name, begin, length) for name, begin, length in parts if length]
 
 
 def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[AttemptBar]:
-    """Return the attempts whose times are in the history, and the attempt that runs or comes next."""
+    """Return the bars of the attempts whose times are in the history, and of the attempt that is running or will come
+    next.
+    """
     bars: list[AttemptBar] = []
     begin, last_start = task.created_at, None
 
@@ -355,7 +367,7 @@ def attempt_bars(task: Task, attempts: Sequence[Attempt], now: float) -> list[At
 
 
 def timeline(task: Task) -> list[tuple[str, float, str]]:
-    """Return the task's events in order: name, moment, and the time since the event before."""
+    """Return the task's events in order: the name, the time, and the time since the previous event."""
     is_running = task.state in (TaskState.STARTED, TaskState.FINISHED, TaskState.FAILED)
     moments = [
         (_("created"), task.created_at),
@@ -371,7 +383,7 @@ def timeline(task: Task) -> list[tuple[str, float, str]]:
 
 
 def sla_state(task: Task) -> dict[str, Any] | None:
-    """Return the SLA's deadline and whether the task started before it; None before the task is ready and has a deadline."""
+    """Return the SLA's deadline, and whether the task started before it. None if the task has no deadline yet."""
     if task.sla_deadline is None:
         return None
     if task.started_at is None or task.state is TaskState.QUEUED:

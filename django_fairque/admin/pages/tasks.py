@@ -1,4 +1,4 @@
-"""The list of tasks, with actions on one, selected, or all of them, and the figures by task name."""
+"""The list of tasks, with actions on one task, on selected tasks or on all tasks; and the figures by task name."""
 
 from __future__ import annotations
 
@@ -42,21 +42,22 @@ if TYPE_CHECKING:
 
 TASKS_PER_PAGE = 50
 TASKS_EXAMINED = 1000
-"""Records that one page examines for a user, a name, or an argument."""
+"""Maximum number of records that one page examines to find tasks of a user, with a name or with an argument."""
 ALL_STATES = "all"
-"""The value of ``state`` for tasks of all states together."""
+"""The value of ``state`` that stands for tasks of all states."""
 PAYLOAD_MAX_BYTES_READ = 4096
-"""A larger payload is neither shown in the list nor searched."""
+"""Maximum bytes of a payload that the list shows and searches."""
 ARGUMENTS_MAX_CHARACTERS = 80
 TRAIL_MAX_CHARACTERS = 1500
-"""Characters of the cursors of earlier pages in the address: servers refuse long addresses."""
+"""Maximum characters for the cursors of earlier pages in the address, because servers refuse long addresses."""
 SLOW_FACTOR = 10
-"""A task without a limit is slow if it runs this many times the p95 of all run times."""
+"""A running task without a time limit is marked as slow when it has run for this many times the p95 of all run
+times."""
 TASKS_PER_REQUEST = 1000
-"""Tasks that one request changes; then the user confirms to go on."""
+"""Maximum number of tasks that one request changes. After that, the operator must confirm to continue."""
 CANCELABLE = (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 NAME_FIGURES_HOURS = (1, 24)
-"""Periods for which figures by task name can be shown, in hours."""
+"""The periods in hours for which figures by task name can be shown."""
 NAME_FIGURES_ORDERS: dict[str, tuple[StrOrPromise, Callable[[NameFigures], float]]] = {
     "attempts": (gettext_lazy("Attempts"), lambda row: row.attempts),
     "failed": (gettext_lazy("Failed"), lambda row: row.failed),
@@ -65,13 +66,14 @@ NAME_FIGURES_ORDERS: dict[str, tuple[StrOrPromise, Callable[[NameFigures], float
     "p95": (gettext_lazy("Run time (p95)"), lambda row: row.run.p95),
     "retrying": (gettext_lazy("Wait for a retry"), lambda row: row.retrying),
 }
-"""Orders of the figures by task name: title of the column and key. The largest value comes first."""
+"""The sort orders of the figures by task name: title of the column and sort key. The largest value comes first."""
 
 
 class TasksPage(AdminPage):
     """The list of tasks.
 
-    The query selects tasks by ``state``, ``user``, ``name``, ``worker`` and ``argument``; ``id`` redirects to the task.
+    The query selects tasks by ``state``, ``user``, ``name``, ``worker`` and ``argument``. With ``id``, the page
+    redirects to the page of a task.
     """
 
     name = "tasks"
@@ -85,7 +87,7 @@ class TasksPage(AdminPage):
         return super().get(request, **kwargs)
 
     def search(self) -> Search:
-        """Return the search that the query describes. An unknown state raises `ValueError`."""
+        """Return the search that the query describes. Raises `ValueError` for an unknown state."""
         state, user, name, worker = (self.request.GET.get(key) or None for key in ("state", "user", "name", "worker"))
         states = [*(state.value for state in TaskState), ALL_STATES]
         if state is not None and state not in states:
@@ -97,7 +99,7 @@ class TasksPage(AdminPage):
 
     @property
     def argument(self) -> str:
-        """A text that is looked for in the arguments."""
+        """The text that is searched in the arguments of tasks."""
         return self.request.GET.get("argument", "").strip()
 
     def template_context(self) -> dict[str, Any]:
@@ -137,7 +139,9 @@ class TasksPage(AdminPage):
         }
 
     def _find_tasks(self, search: Search, argument: str, cursor: str | None) -> SearchResult:
-        """Find a page of tasks. Search for an argument in the first records only, because this reads each payload."""
+        """Return one page of tasks. If an argument is searched, only the first records are examined, because each
+        payload must be read.
+        """
         if not argument:
             return self.queue.find(search, TASKS_PER_PAGE, cursor)
         found = self.queue.find(search, TASKS_EXAMINED)
@@ -146,8 +150,9 @@ class TasksPage(AdminPage):
         return replace(found, tasks=tuple(tasks[:TASKS_PER_PAGE]), cursor=None)
 
     def _row(self, task: Task, p95: float) -> dict[str, Any]:
-        """Describe a task of the list. ``is_slow``: more than half of its limit; without a limit, more than ten times the
-        p95."""
+        """Return the values of a task for the list. ``is_slow`` is true if the task has run for more than half of its
+        time limit; without a limit, for more than ten times the p95.
+        """
         length, is_slow = None, False
         if task.started_at is not None and task.state is TaskState.STARTED:
             length, limit = max(0.0, time.time() - task.started_at), time_limit(self.queue, task)
@@ -167,8 +172,9 @@ class TasksPage(AdminPage):
         }
 
     def _build_page_links(self, following: str | None, cursor: str | None, **query: str) -> dict[str, str]:
-        """Build the links to the next, the previous and the first page. The address contains as many cursors of earlier pages
-        as fit."""
+        """Return the links to the next, the previous and the first page. The address contains as many cursors of
+        earlier pages as fit.
+        """
         trail = self.request.GET.getlist("trail") if cursor else []
         links = self.build_page_links(following, **query)
         longer = [*trail, cursor or ""]
@@ -238,9 +244,9 @@ class TasksPage(AdminPage):
         return results.cancel_many(self.queue, ids, self.canceled_by)
 
     def _all(self, search: Search, act: Callable[[list[str]], int], yes: str) -> str:
-        """Act on a slice of the matching tasks once their count is confirmed, then ask whether to go on.
+        """Act on a part of the matching tasks after their number is confirmed, then ask whether to continue.
 
-        Never act on more tasks than were counted: tasks that came later were not confirmed.
+        The action never changes more tasks than were counted, because the confirmation does not apply to later tasks.
         """
         if self.argument:
             raise ValueError(_("Tasks that were found by an argument can only be changed by selecting them."))
@@ -267,7 +273,7 @@ class TasksPage(AdminPage):
 
 
 def arguments_text(payload: Any) -> str:
-    """The arguments of a call on one line, with secrets hidden; another payload as JSON."""
+    """Return the arguments of a call as one line, with secrets hidden. Return any other payload as JSON."""
     shown = redact_value(payload)
     if isinstance(shown, Undecodable):
         return shown.error
@@ -282,7 +288,7 @@ def _json(value: Any) -> str:
 
 
 def _get_state_time(task: Task) -> float:
-    """Return when the task entered its state or, if it is scheduled, when it is due."""
+    """Return the time when the task entered its state. For a scheduled task, return the time when it is due."""
     moments = {
         TaskState.SCHEDULED: task.execute_after,
         TaskState.QUEUED: task.ready_at,
@@ -304,7 +310,9 @@ def _how_many(search: Search, count: int, *, is_whole: bool) -> str:
 
 
 def _summary(sentence: str, done: int, selected: int) -> str:
-    """Build the message after an action. Some of the selected tasks may have changed state before the action."""
+    """Return the message after an action on selected tasks. Some of these tasks may have changed their state before the
+    action.
+    """
     if not done:
         raise ValueError(_("Nothing was done: all of them had moved on before."))
     if done == selected:

@@ -1,4 +1,6 @@
-"""The runs of schedules that are expected in the next 24 hours, on a time axis and in tables, with overlaps and overloads."""
+"""The expected runs of schedules in the next 24 hours, on a time axis and in tables, with overlapping runs and
+overloads.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
     Span = tuple[float, float]
 
 MAX_MARKS = 1000
-"""Runs that are drawn one by one on a page."""
+"""Maximum number of runs that a page draws one by one."""
 COLLISIONS_SHOWN = 50
 NAMES_SHOWN = 10
 HOURS_PER_TICK = 3
 LAST_LABEL_PERCENT = 92.0
-"""A label further to the right would be cut off."""
+"""Rightmost position of a label in percent. A label further to the right would be cut off."""
 
 
 class UpcomingPage(AdminPage):
-    """A row for each schedule, by the next run; ``?start=`` is the number of the first row."""
+    """A page with a row for each schedule, sorted by the next run. ``?start=`` is the number of the first row."""
 
     name = "upcoming"
     title = gettext_lazy("Next 24 hours")
@@ -87,9 +89,11 @@ class UpcomingPage(AdminPage):
 
 
 def _limit_marks(plans: Sequence[ScheduleForecast]) -> list[Sequence[PlannedRun]]:
-    """Return the runs of each plan; put successive ones of those with most runs together if there are too many for a page."""
+    """Return the runs of each schedule that are drawn. If a page has too many runs, adjacent runs of the schedules with
+    most runs are merged.
+    """
     found: list[Sequence[PlannedRun]] = [plan.runs for plan in plans]
-    left = MAX_MARKS - len(found)  # each has one mark at least
+    left = MAX_MARKS - len(found)  # each schedule has at least one mark
     for index in sorted(range(len(found)), key=lambda index: len(found[index])):
         if len(found[index]) > left + 1:
             runs = plans[index].runs
@@ -99,7 +103,9 @@ def _limit_marks(plans: Sequence[ScheduleForecast]) -> list[Sequence[PlannedRun]
 
 
 def _intersect(first: Sequence[Span], second: Sequence[Span]) -> Iterator[Span]:
-    """Yield the times that are in a span of both lists. Each list is sorted, and the spans of ``second`` are apart."""
+    """Yield the spans of time that are contained in spans of both lists. Each list is sorted, and spans of ``second``
+    do not overlap.
+    """
     for begin, end in first:
         for other_begin, other_end in second:
             if other_begin >= end:
@@ -109,20 +115,22 @@ def _intersect(first: Sequence[Span], second: Sequence[Span]) -> Iterator[Span]:
 
 
 def _x(found: Forecast, moment: float, percent: float = 0.0) -> str:
-    """Return a place on the axis, which is 1440 wide: of a moment, and this part of the width to its right."""
+    """Return the x coordinate of a time on the axis, which is 1440 wide, moved to the right by ``percent`` of the
+    width.
+    """
     length = found.end - found.begin
     return f"{min(max(moment - found.begin, 0), length) / length * 1440 + percent * 14.4:.1f}"
 
 
 def _draw(found: Forecast, spans: Iterable[Span], top: float, height: float) -> str:
-    """Return the SVG path of boxes in a row that is 10 high."""
+    """Return the SVG path of boxes for these spans, in a row that is 10 high."""
     return "".join(
         f"M{_x(found, begin)} {top:g}H{_x(found, end)}v{height:g}H{_x(found, begin)}z" for begin, end in spans
     )
 
 
 def _draw_counts(found: Forecast) -> str:
-    """Return the SVG path of bars, as high as the numbers of scheduled tasks."""
+    """Return the SVG path of bars whose heights are the numbers of scheduled tasks."""
     most = max((count for _, count in found.scheduled), default=0)
     ends = [*(begin for begin, _ in found.scheduled[1:]), found.end]
     paths = (
@@ -138,16 +146,16 @@ def _local(moment: float) -> datetime:
 
 
 def _ticks(found: Forecast) -> Iterator[tuple[float, str]]:
-    """Yield every third full hour in the page's time zone: its place from 0 to 100, and its label."""
+    """Yield every third full hour in the page's time zone: its position from 0 to 100, and its label."""
     for edge, _ in found.scheduled[1:]:
-        at = edge + -_local(edge).minute % 60 * 60  # zones may differ from UTC by half hours
+        at = edge + -_local(edge).minute % 60 * 60  # the offset of a time zone from UTC may include half an hour
         hour = _local(at).hour
         if hour % HOURS_PER_TICK == 0 and at < found.end:
             yield round((at - found.begin) / (found.end - found.begin) * 100, 2), f"{hour:02}:00"
 
 
 def _shorten(collisions: Sequence[Collision]) -> list[tuple[Collision, Sequence[str], int]]:
-    """Return the first collisions, each with the names that are shown and the number of the others."""
+    """Return the first overlaps, each with the schedule names that are shown and the number of the other schedules."""
     return [
         (span, span.names[:NAMES_SHOWN], max(0, len(span.names) - NAMES_SHOWN))
         for span in collisions[:COLLISIONS_SHOWN]
@@ -155,7 +163,9 @@ def _shorten(collisions: Sequence[Collision]) -> list[tuple[Collision, Sequence[
 
 
 def _list_by_hour(found: Forecast) -> list[dict[str, Any]]:
-    """Return, for each hour, the number of scheduled tasks, and the first runs that begin in it with the number of the others."""
+    """Return a row for each hour: the number of scheduled tasks, and the first runs that begin in this hour with the
+    number of further runs.
+    """
     edges = [begin for begin, _ in found.scheduled]
     begun: list[list[tuple[float, str, int]]] = [[] for _ in found.scheduled]
     for plan in found.schedules:

@@ -1,4 +1,6 @@
-"""The report of a user, for support and for the user: a sentence to paste, figures by hour and by day, and downloads."""
+"""The report of a user, for support staff and for the user: a sentence to copy, figures by hour and by day, and
+downloads.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.history import UserPeriod
 
 HOURS = (REPORT_HOURS, 24, 48)
-"""The choices of the hours that are added up."""
+"""The choices for the number of hours that are added up."""
 DOWNLOADS = {"csv": ("text/csv", report_csv), "json": ("application/json", report_json)}
 
 
 class UserReportPage(AdminPage):
-    """The report of one user: its id is a part of the path. With ``?download=csv`` or ``json`` the response is a file.
+    """The report of one user, whose id is a part of the path. With ``?download=csv`` or ``json`` the response is a
+    file.
 
-    The texts of errors need the permission to see dead letters.
+    The texts of errors are shown only with the permission to see dead letters.
     """
 
     name = "user_report"
@@ -41,11 +44,11 @@ class UserReportPage(AdminPage):
     permission = "view_user"
     in_menu = False
     list_name = "users"
-    refreshes = False  # the sentence is being copied
+    refreshes = False  # a refresh would disturb an operator who copies the sentence
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         if (kind := request.GET.get("download", "")) in DOWNLOADS:
-            with suppress(FairQueueError):  # the page has the banner
+            with suppress(FairQueueError):  # the page already shows a banner
                 return self._download(kind)
         return super().get(request, **kwargs)
 
@@ -96,7 +99,9 @@ class UserReportPage(AdminPage):
 
 
 def _rows(periods: Iterable[UserPeriod]) -> list[tuple[str, UserPeriod, float | None]]:
-    """Return the date of each period that is a day, the period, and the part of its starts that were in time."""
+    """Return a row for each period: its date if it is a day, the period itself, and the fraction of its starts that
+    kept the SLA.
+    """
     rows = []
     for period in periods:
         starts = period.sla_kept + period.sla_missed

@@ -1,4 +1,4 @@
-"""The list of users: shares, waits and limits; and the forms that change limits."""
+"""The list of users with their shares, waits and limits, and the forms that change limits."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def _limit(name: str, label: StrOrPromise, help_text: StrOrPromise = "") -> form
 
 
 class SettingsForm(forms.Form):
-    """A form whose fields have the names of the figures that are their initial values."""
+    """A form whose fields have the same names as the figures that are their initial values."""
 
     @classmethod
     def from_stats(cls, stats: UserStats | OrganizationStats) -> Self:
-        """Create the form with the current values."""
+        """Return the form with the current values."""
         return cls(initial={name: getattr(stats, name) for name in cls.base_fields})
 
 
@@ -101,7 +101,7 @@ class OrganizationForm(SettingsForm):
 
 
 class LimitsForm(SettingsForm):
-    """Limits of a user. An empty field means no limit, or the queue's limit."""
+    """The form for a user's limits. An empty field means no limit, or the limit of the queue."""
 
     weight = _weight(gettext_lazy("2 is twice the share of a user of weight 1"))
     organization = forms.CharField(
@@ -136,7 +136,9 @@ class LimitsForm(SettingsForm):
         return text
 
     def apply(self, user: UserQueue) -> list[str]:
-        """Set the values that differ from the current ones, and return their names. Mistakes raise `InvalidForm`."""
+        """Set the values that differ from the current ones, and return the names of these values. Raises `InvalidForm`
+        for mistakes.
+        """
         if not self.is_valid():
             raise InvalidForm(self)
         now = user.stats()
@@ -145,13 +147,13 @@ class LimitsForm(SettingsForm):
         changes = {name: value for name, value in values.items() if value != getattr(now, name)}
         if "rate" in changes:
             changes.pop("burst", None)  # `set_rate` also sets the burst
-        # The SLA comes first: only the engine can check it, and if it is refused, no other limit may have changed.
+        # Set the SLA first: only the engine can check it, and if it is refused, no other limit may have been changed.
         names = sorted(changes, key=lambda name: name != "sla")
         return [self._set(user, name, changes[name]) for name in names]
 
     def _set(self, user: UserQueue, name: str, value: Any) -> str:
         try:
-            if name in ("rate", "burst"):  # the rate and its burst are one setting
+            if name in ("rate", "burst"):  # the rate and its burst are set together
                 user.set_rate(self.cleaned_data["rate"], burst=self.cleaned_data["burst"] or 1)
             else:
                 getattr(user, f"set_{name}")(value)
@@ -165,10 +167,10 @@ EXPLICIT_TEXTS = {
     "max_backlog_bytes": gettext_lazy("Backlog in bytes"),
     "plan": gettext_lazy("Plan"),
 }
-"""The settings of a user that a plan may have, and the plan, by their names in `UserStats.explicit`."""
+"""Texts for settings of a user that a plan can also set, and for the plan, by their names in `UserStats.explicit`."""
 
 PROMPT = 1.0
-"""Seconds of waiting (p95) up to which a user is not considered delayed."""
+"""Seconds. A user whose p95 of waits is at most this long does not count as delayed."""
 NOISY_USERS_NAMED = 3
 """Maximum number of noisy users that the first sentence names."""
 
@@ -180,11 +182,11 @@ HOLD_TEXTS = {
     "capped": gettext_lazy("waits for its own running tasks"),
     "organization_capped": gettext_lazy("waits for running tasks of its organization"),
 }
-"""The reasons why no task of a user can start, by ``held_by``."""
+"""The reasons why no task of a user can start, by the value of ``held_by``."""
 
 
 def posted_pause(posted: QueryDict) -> Pause:
-    """Return the pause that ``pause_fields.html`` describes.
+    """Return the pause that the fields of ``pause_fields.html`` describe.
 
     Raises:
         ValueError: the time after which the pause ends is invalid.
@@ -202,8 +204,9 @@ def wait_text(held_by: str | None, *, only_bulk: bool = False) -> str:
 
 @dataclass(frozen=True)
 class UserRow:
-    """One user of the table. ``received`` is its part, from 0 to 1, of the worker time of all users in the last hour,
-    with the time of running tasks until now."""
+    """One user in the table. ``received`` is the user's fraction, from 0 to 1, of the worker time of all users in the
+    last hour. The time of running tasks is included up to now.
+    """
 
     stats: UserStats
     received: float
@@ -220,41 +223,43 @@ class UserRow:
 
     @property
     def lanes(self) -> dict[Lane, int]:
-        """The number of its ready tasks by lane; empty without urgent and bulk ones."""
+        """The number of the user's ready tasks by lane; empty if there are no urgent and bulk tasks."""
         ready, by_class = self.stats.sizes.ready, self.stats.sizes.by_priority
         urgent, bulk = by_class.get("URGENT", 0), by_class.get("BULK", 0)
         return {"urgent": urgent, "normal": ready - urgent - bulk, "bulk": bulk} if urgent or bulk else {}
 
     @property
     def lanes_text(self) -> str:
-        """The numbers of its ready tasks that are urgent and bulk, in words; empty if there are none."""
+        """The numbers of the user's ready urgent and bulk tasks as text; empty if there are none."""
         counts = ((lane, count) for lane, count in self.lanes.items() if lane != "normal" and count)
         return ", ".join(f"{number(count)} {word(lane)}" for lane, count in counts)
 
     @property
     def wait(self) -> Percentiles | None:
-        """The waits of the last hour; None if no task has started."""
+        """The user's waits in the last hour; None if no task has started."""
         return self.stats.last_hour.wait if self.stats.last_hour.wait.count else None
 
     @property
     def organization_text(self) -> str:
-        """The user's organization, in words; empty for none."""
+        """The user's organization as text; empty if there is none."""
         return _("organization %(value)s") % {"value": self.stats.organization} if self.stats.organization else ""
 
     @property
     def plan_text(self) -> str:
-        """The user's plan, in words; empty for none."""
+        """The user's plan as text; empty if there is none."""
         return _("plan %(value)s") % {"value": self.stats.plan} if self.stats.plan else ""
 
     @property
     def own_text(self) -> str:
-        """The settings that no plan changes, in words; empty if there are none."""
+        """The settings that were made for this user, as text; empty if there are none. A plan does not change these
+        settings.
+        """
         names = [str(EXPLICIT_TEXTS[name]) for name in self.stats.explicit]
         return _("set for this user: %(names)s") % {"names": ", ".join(names)} if names else ""
 
     @property
     def limits(self) -> list[str]:
-        """The user's limits, in words."""
+        """The user's limits as texts."""
         stats = self.stats
         known = {
             _("at most %(value)s at once"): stats.max_running and number(stats.max_running),
@@ -266,7 +271,7 @@ class UserRow:
 
     @property
     def verdict(self) -> str:
-        """The reason why the user waits, in words."""
+        """The reason why the user waits, as text."""
         stats = self.stats
         if stats.paused or stats.organization_paused:
             return str(HOLD_TEXTS["user_paused" if stats.paused else "organization_paused"])
@@ -293,7 +298,7 @@ def count_unstarted(stats: UserStats) -> int:
 
 
 def rows(users: Sequence[UserStats], fairness: Fairness) -> list[UserRow]:
-    """One row for each of these users, in their order."""
+    """Return a row for each of these users, in the same order."""
     late = {user.user_id for user in fairness.late_users}
     noisy = set(fairness.noisy_users)
     return [
@@ -313,7 +318,7 @@ def _has_demand(stats: UserStats) -> bool:
 
 
 def summary(fairness: Fairness, workers: int) -> str:
-    """Return one sentence: whether users wait longer than expected, for which reason, and whether noisy users delay them."""
+    """Return one sentence: whether and why users wait longer than expected, and whether noisy users delay them."""
     late = len(fairness.late_users)
     if not late:
         first = _("No user waits longer than expected")
@@ -345,7 +350,7 @@ def summary(fairness: Fairness, workers: int) -> str:
             "running": number(noisy.running),
             "all": number(fairness.running),
         }
-        # A task that runs is not interrupted: less than one more than its share is no excess.
+        # Running tasks are not interrupted, so less than one task more than the user's share does not count as excess.
         if late and noisy.running >= noisy.share_if_busy * fairness.running + 1:
             text = ngettext(
                 "%(user)s has %(part)s of the work time and runs %(running)s of %(all)s task, more than its share",
@@ -364,7 +369,7 @@ def summary(fairness: Fairness, workers: int) -> str:
 
 
 def remarks(table: Sequence[UserRow]) -> list[str]:
-    """A sentence or two about each noisy user, and whether the quiet ones suffered."""
+    """Return a sentence or two about each noisy user, and whether other users had to wait because of it."""
     quiet = [row.stats for row in table if not row.is_noisy and not _is_held_back(row.stats)]
     return [
         _("User %(user)s has %(waiting)s tasks waiting.") % {"user": row.user_id, "waiting": number(row.stats.waiting)}
@@ -376,7 +381,7 @@ def remarks(table: Sequence[UserRow]) -> list[str]:
 
 
 def _is_held_back(stats: UserStats) -> bool:
-    """Return whether the user may wait for its own limits instead of for other users."""
+    """Return whether the user may wait because of its own limits instead of because of other users."""
     own = stats.paused or stats.max_running is not None or stats.rate is not None
     return own or stats.organization_paused or stats.organization_is_full
 
@@ -412,25 +417,26 @@ SORTS: dict[str, tuple[StrOrPromise, Callable[[UserFairness], float]]] = {
     "time": (gettext_lazy("most worker time"), lambda user: user.busy_seconds),
     "running": (gettext_lazy("most tasks running"), lambda user: user.running),
 }
-"""Orders of the list, of the users that are examined: label and key."""
+"""The sort orders of the list, which apply to the examined users: label and sort key."""
 
 USERS_PER_PAGE = 50
 MEMBERS_PER_READ = 100
-"""Users of the queue that one read examines to find members of an organization, or users of a plan."""
+"""Number of the queue's users that one read examines to find members of an organization or users of a plan."""
 MEMBER_READS_PER_PAGE = 10
-"""Maximum number of reads for one page of members: an organization's record does not name its members, and a plan has none."""
+"""Maximum number of reads for one page of members. Members must be searched, because an organization or plan has no
+list of them."""
 NOISY_USERS_LISTED = 10
-"""Maximum number of noisy users of other pages at the begin of the first page."""
+"""Maximum number of noisy users from other pages at the beginning of the first page."""
 ENDED_TASKS_EXAMINED = MAX_ENDED_TASKS_EXAMINED
-"""Ended tasks of all users that are examined to find the ones of one user."""
+"""Number of ended tasks of all users that are examined to find the ended tasks of one user."""
 LATEST_ROWS = 20
-"""Rows of ended tasks and of operators' changes on a user's page."""
+"""Number of ended tasks, and of operators' changes, that a user's page shows."""
 PAGE_USERS_EXAMINED = 500
 """Maximum number of users whose tasks are compared for one page."""
 
 
 def _read_page(read: Callable[[str | None, int], ResultPage[str]], cursor: str | None) -> ResultPage[str]:
-    """Read until there is about a page of these users, or until a thousand users of the queue were examined."""
+    """Read until about a page of matching users is found, or a thousand users of the queue were examined."""
     found: list[str] = []
     for _look in range(MEMBER_READS_PER_PAGE):
         page = read(cursor, MEMBERS_PER_READ)
@@ -442,7 +448,7 @@ def _read_page(read: Callable[[str | None, int], ResultPage[str]], cursor: str |
 
 
 def _queue_waits(stats: QueueStats) -> dict[str, str]:
-    """Return the sentence about the waits of all users; empty if no task has run in the last hour."""
+    """Return the sentence about the waits of all users; empty if no task has started in the last hour."""
     if not stats.wait.count:
         return {"queue_waits": ""}
     text = _("In the whole queue, in the last hour, half of the tasks waited at most %(p50)s, 95 %% at most %(p95)s.")
@@ -459,12 +465,12 @@ def users_label() -> str:
 
 @dataclass(frozen=True)
 class WeightPreview:
-    """The effect of another weight of a user, as of now.
+    """The effect of changing the weight of a user now.
 
-    ``share_before`` and ``share_after`` are the user's share, from 0 to 1, if everyone were busy. ``wait_before`` and
-    ``wait_after`` are the time that it may have to wait for its turn, in seconds; None if that is unknown, because
-    nothing runs. ``others`` is the factor by which the shares of the other users (of its organization, if it belongs to
-    one) are multiplied and their expected waits divided; None if none of them is active.
+    ``share_before`` and ``share_after`` are the user's share, from 0 to 1, if all users had tasks. ``wait_before`` and
+    ``wait_after`` are the seconds that the user may have to wait for its turn; None if this is unknown because no task
+    runs. ``others`` is the factor for the other users (of the same organization, if the user belongs to one): their
+    shares are multiplied by it, and their expected waits are divided by it. None if no other user is active.
     """
 
     share_before: float
@@ -478,9 +484,9 @@ def preview_weight(user: UserFairness, weight_before: float, weight: float) -> W
     """Calculate what another weight of a user would change.
 
     Args:
-        user: how the user is served, as `FairQueue.fairness` returns it.
-        weight_before: its weight now.
-        weight: the other weight, more than 0.
+        user: the user's fairness figures, from `FairQueue.fairness`.
+        weight_before: the user's current weight.
+        weight: the new weight, more than 0.
 
     Returns:
         Shares and expected waits before and after the change.
@@ -499,7 +505,7 @@ def preview_weight(user: UserFairness, weight_before: float, weight: float) -> W
 
 
 def weight_sentences(preview: WeightPreview, *, has_organization: bool) -> list[str]:
-    """Return sentences about the effects of another weight."""
+    """Return sentences about the effects of the new weight."""
     shares = {"before": share(preview.share_before), "after": share(preview.share_after)}
     found = [
         _("If all users that are active now stay busy, its share is %(before)s now, %(after)s with this weight.")
@@ -529,9 +535,10 @@ CHARTED_HOURS = 24
 
 
 def _describe_history(history: UserHistory, deployments: Sequence[Deployment]) -> dict[str, Any]:
-    """Return the sums since midnight, in the time zone of the request, and the charts of the last day."""
+    """Return the sums since midnight in the time zone of the request, and the charts of the last day."""
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-    # Hours begin at whole hours of UTC: in a zone that is half an hour from that, the day begins half an hour late.
+    # Figures are kept per whole hour of UTC. In a time zone that differs from UTC by half an hour, the day begins half
+    # an hour late.
     today = add_up_periods([period for period in history.hours if period.begin >= midnight] or history.hours[-1:])
     attempts = today.sla_kept + today.sla_missed
     facts = {"today": today, "sla_kept": share(today.sla_kept / attempts) if attempts else "–"}
@@ -557,8 +564,8 @@ def _describe_history(history: UserHistory, deployments: Sequence[Deployment]) -
 class UsersPage(AdminPage):
     """A table of users; users with ready or running tasks come first.
 
-    ``?organization=`` limits it to members, and ``?plan=`` to users of a plan; ``?user=`` shows one user with its settings.
-    With ``&preview=1`` the response has the effects of another ``weight``, for the script of the form.
+    ``?organization=`` shows only its members, and ``?plan=`` only users of a plan. ``?user=`` shows one user with its
+    settings. With ``&preview=1`` the response contains the effects of a new ``weight``, for the form's script.
     """
 
     name = "users"
@@ -578,7 +585,7 @@ class UsersPage(AdminPage):
             return {"weight_problem": str(error)}
 
     def _preview(self, user_id: str, weight: float) -> list[str]:
-        """Return sentences about the effects of this weight; none if the user already has it."""
+        """Return sentences about the effects of this weight; none if the user already has the weight."""
         stats = self.queue.user(user_id).stats()
         if weight == stats.weight:
             return []
@@ -607,7 +614,7 @@ class UsersPage(AdminPage):
             page, stats, fairness = self._page(organization, plan, query["prefix"], query["sort"])
         except TaskValidationError as error:
             return {"problem": str(error)}
-        # Noisy users may be on any of many pages: they begin the first one.
+        # Noisy users may be on any page of the list, so those users are shown at the beginning of the first page.
         is_first = not (self.request.GET.get("cursor") or organization or plan or query["prefix"] or query["sort"])
         others = [user_id for user_id in fairness.noisy_users if user_id not in page.items] if is_first else []
         noisy = set(fairness.noisy_users)
@@ -633,7 +640,7 @@ class UsersPage(AdminPage):
         }
 
     def _sorts(self, prefix: str) -> list[tuple[str, str, str]]:
-        """List the orders of the page: name, label and URL."""
+        """Return the sort orders of the page: name, label and URL."""
         kept = {"prefix": prefix} if prefix else {}
         plain = [("", _("work first"), self.url(self.name, **kept))]
         return plain + [(name, str(label), self.url(self.name, sort=name)) for name, (label, _key) in SORTS.items()]
@@ -701,7 +708,7 @@ class UsersPage(AdminPage):
         }
 
     def _latest(self, user_id: str) -> dict[str, Any]:
-        """Read the user's latest ended tasks."""
+        """Return the user's latest ended tasks."""
         ended = self.queue.user(user_id).ended_tasks(ENDED_TASKS_EXAMINED)
         return {
             "latest": [
@@ -712,7 +719,7 @@ class UsersPage(AdminPage):
         }
 
     def _changes(self, user_id: str) -> list[dict[str, Any]]:
-        """Read what the audit has about this user, the latest first."""
+        """Return the audit entries about this user, the latest first."""
         subject = user_id.replace("\0", "\N{SYMBOL FOR NULL}")[:MAX_SUBJECT_CHARACTERS]
         entries = read_entries().filter(queue=self.queue_name, kind="user", subject=subject)
         return [audit_row(entry) for entry in entries[:LATEST_ROWS]]

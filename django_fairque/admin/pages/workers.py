@@ -1,5 +1,6 @@
-"""Workers: where they run, how they are, what each slot runs, which processes died; and the commands to drain, to work again, and
-to stop."""
+"""Workers: where they run, whether they are healthy, the tasks in their slots, and processes that died. Operators can
+drain, resume and stop workers here.
+"""
 
 from __future__ import annotations
 
@@ -38,24 +39,24 @@ if TYPE_CHECKING:
 
 WORKERS_PER_PAGE = 100
 SLOTS_SHOWN = 200
-"""Slots of which a page shows the activity, in all."""
+"""Maximum number of slots, of all workers together, whose activity a page shows."""
 DEATHS_SHOWN = 20
 STUCK_NAMED = 3
-"""Stuck processes that the first sentence names, at most."""
+"""Maximum number of stuck processes that the first sentence names."""
 DEFAULT_LEASE_SECONDS = 30.0
-"""Seconds, for a worker that does not report its own."""
+"""Length of a lease in seconds that is assumed for a worker that does not report it."""
 
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """One process that runs tasks, as its last heartbeat described it. The page shows a dash for a value that is missing."""
+    """One process that runs tasks, as described by its last heartbeat. The page shows a dash for a missing value."""
 
     record: WorkerRecord
     now: float
 
     @property
     def age(self) -> float:
-        """Seconds since its heartbeat."""
+        """Seconds since the last heartbeat of the process."""
         return max(0.0, self.now - self.record.seen_at)
 
     @property
@@ -64,12 +65,12 @@ class WorkerRow:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its heartbeat is overdue for so long that its leases have ended."""
+        """Whether the heartbeat of the process is overdue for so long that its leases have ended."""
         return self.age > float(self.record.info.get("lease") or DEFAULT_LEASE_SECONDS)
 
     @property
     def stuck_text(self) -> str:
-        """Why it can be stuck; empty if it is not."""
+        """The reason why the process may be stuck; empty if it is not."""
         if self.is_silent:
             return _("silent for %(time)s") % {"time": duration(self.age)}
         blocked_by = self.record.info.get("blocked_by", "")
@@ -87,7 +88,7 @@ class WorkerRow:
 
     @property
     def pending_command(self) -> str:
-        """The command that it got and has not carried out yet."""
+        """The operator's command that the process has received and not carried out yet."""
         status = self.record.info.get("status", "")
         words = {"drain": _("drain requested"), "work": _("resume requested"), "stop": _("stop requested")}
         done = {"drain": ("draining", "stopping"), "work": ("working", "stopping"), "stop": ("stopping",)}
@@ -105,46 +106,50 @@ class WorkerRow:
 
     @cached_property
     def activity(self) -> ActivityReport | None:
-        """The report about its slots; None if there is none."""
+        """The process's report about its slots; None if there is none."""
         return decode_activity(self.record)
 
     @property
     def utilization(self) -> str:
-        """The part of the last minute in which its slots were busy; empty if unknown."""
+        """The fraction of the last minute in which the slots of the process were busy; empty if unknown."""
         used = None if self.activity is None else self.activity.utilization
         return "" if used is None else share(used)
 
     @property
     def up(self) -> float | None:
-        """Seconds since it was started."""
+        """Seconds since the process was started."""
         reported = self.record.info.get("started", "")
         return max(0.0, self.now - float(reported)) if reported else None
 
 
 @dataclass(frozen=True)
 class SlotRow:
-    """One slot, as its process reported it with its last heartbeat. ``task`` is None without the permission ``view_task``."""
+    """One slot, as its process described it with the last heartbeat. ``task`` is None for readers without the
+    permission ``view_task``.
+    """
 
     worker: str
     number: int
     is_busy: bool
-    """Whether a task ran in it in the last second of the report."""
+    """Whether a task ran in the slot in the last second of the report."""
     utilization: str
-    """The part of the last minute in which it was busy."""
+    """The fraction of the last minute in which the slot was busy."""
     seconds: float | None
-    """For how long its task had run; None if that was not reported."""
+    """Seconds for which the slot's task had run; None if this was not reported."""
     task: ReportedTask | None = None
     url: str = ""
-    """Address of the task's page."""
+    """The URL of the task's page."""
     age: float | None = None
     """Seconds since the last sample."""
     is_outdated: bool = False
-    """Whether its process does not respond, so that it may run another task by now."""
+    """Whether the process does not respond, so that the slot may now run another task."""
 
 
 @dataclass(frozen=True)
 class DeathRow:
-    """A process that died, and the tasks that it was running: ids with the URLs of their pages, empty without ``view_task``."""
+    """A process that died, and the tasks that it was running: their ids with the URLs of their pages. A URL is empty
+    for readers without the permission ``view_task``.
+    """
 
     death: ProcessDeath
     tasks: Sequence[tuple[str, str]]
@@ -174,7 +179,9 @@ DEATH_TEXTS = {
 
 
 class WorkersPage(AdminPage):
-    """One row for each process; a command to one is for the whole worker that it belongs to."""
+    """The page with one row for each process. A command to a process applies to the whole worker to which it
+    belongs.
+    """
 
     name = "workers"
     title = gettext_lazy("Workers")
@@ -203,7 +210,9 @@ class WorkersPage(AdminPage):
         }
 
     def _list_lost(self) -> list[LostWorker]:
-        """Return the lost workers; none while the shard that has them can't be reached, of which the page has a notice."""
+        """Return the lost workers. The list is empty while the shard that stores them can't be reached; the page then
+        shows a notice.
+        """
         try:
             return self.queue.incidents.lost_workers()
         except RedisConnectionError:

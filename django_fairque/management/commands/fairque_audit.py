@@ -1,4 +1,4 @@
-"""``manage.py fairque_audit``: who changed what of a queue, and when."""
+"""``manage.py fairque_audit``: who changed a queue, what was changed, and when."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def escape_payload(text: str) -> str:
-    """A payload on a terminal, such that it can be copied, edited and given to ``--payload``."""
+    """Escape a payload for a terminal, so that it can be copied, edited and passed to ``--payload``."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
@@ -105,7 +105,7 @@ class Command(QueueCommand):
         yield "  ".join(f"{kind} {number:,}" for kind, number in counts.items())
 
     def _move(self) -> Iterator[str]:
-        """Requeue or discard the entries."""
+        """Requeue or discard the given dead letters."""
         verb, entries, dlq = self.options["action"], self.options["entries"], self.queue.dlq
         text = self.options.get("payload")
         more: dict[str, Any] = {} if text is None else {"payload": _json(text)}
@@ -114,7 +114,7 @@ class Command(QueueCommand):
         if self._means_all():
             count = getattr(dlq, f"{verb}_all")(limit=self.options["limit"], **more, **self._filters())
         elif len(entries) == 1:
-            getattr(dlq, verb)(entries[0], **more)  # a single call raises an error with the reason
+            getattr(dlq, verb)(entries[0], **more)  # a call for a single dead letter raises an error with the reason
             count = 1
         else:
             count = getattr(dlq, f"{verb}_many")(entries, **more)

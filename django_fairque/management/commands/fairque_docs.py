@@ -1,4 +1,6 @@
-"""``manage.py fairque_docs TOPIC``: the meaning of a message, a check, an exception or a word, without a network."""
+"""``manage.py fairque_docs TOPIC``: shows documentation about a message, a check, an exception or a term, without
+network access.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from django_fairque.management.page_search import FoundPart, search, user_pages
 from django_fairque.monitoring.formatting import pluralize
 
 MAX_PAGES = 5
-"""Pages that are printed for a question."""
+"""Maximum number of pages that are printed for a question."""
 LINE_WIDTH = 110
 
 
@@ -60,7 +62,9 @@ class Command(PrintingCommand):
 
 
 def _topics() -> Iterator[str]:
-    """List each page with its headings. Below a heading, list the titles if they are short; otherwise count them."""
+    """Yield the list of pages with their headings. Below a heading, yield the titles if they are short; otherwise yield
+    their number.
+    """
     for page, entries in groupby(all_entries(), lambda entry: entry.page):
         yield page
         for section, below in groupby(entries, lambda entry: entry.section):
@@ -73,7 +77,7 @@ def _topics() -> Iterator[str]:
 
 
 def _excerpt(part: FoundPart) -> Iterator[str]:
-    """Print where a question is answered, and the beginning of the answer."""
+    """Yield the place where a question is answered, and the beginning of the answer."""
     yield part.name
     yield from textwrap.wrap(
         part.excerpt, LINE_WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False

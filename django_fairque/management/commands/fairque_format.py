@@ -1,4 +1,4 @@
-"""``manage.py fairque_format``: print the format of a queue's data, and convert them to another one."""
+"""``manage.py fairque_format``: shows the format of a queue's data, and converts the data to another format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Command(QueueCommand):
                 f"this version uses format {FORMAT}, and converts data to and from these: {known}",
             )
             return
-        before = convert_queue(get_queue(queue.name), wanted)  # a call may take as long as settings allow
+        # without the command's short time-out, because the conversion may take long
+        before = convert_queue(get_queue(queue.name), wanted)
         if before is None:
             self.write_lines(f"queue {queue.name!r} has no data; nothing was changed")
         elif before == wanted:

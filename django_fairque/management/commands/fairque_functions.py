@@ -1,4 +1,4 @@
-"""``manage.py fairque_functions``: load this version's functions, as part of a deployment."""
+"""``manage.py fairque_functions``: loads this version's Lua functions into the server, as part of a deployment."""
 
 from __future__ import annotations
 

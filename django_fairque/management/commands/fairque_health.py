@@ -1,4 +1,4 @@
-"""``manage.py fairque_health``: whether the queue is well, for people and for probes."""
+"""``manage.py fairque_health``: shows whether a queue is healthy, for people and for probes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Command(QueueCommand):
                 unserved = find_unserved(map(open_queue, dict.fromkeys([name, *get_config().queues])))
                 try:
                     close_recovered(queue)
-                except FairQueueError as error:  # this process may only be allowed to read
+                except FairQueueError as error:  # this process may have permission only to read
                     self.stderr.write(f"! incidents were not closed: {error}")
         except FairQueueError as error:
             return Health("down", [str(error)], {})

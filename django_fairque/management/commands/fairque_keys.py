@@ -1,4 +1,4 @@
-"""``manage.py fairque_keys``: the keys that producers sign tasks with."""
+"""``manage.py fairque_keys``: shows the keys with which producers sign tasks."""
 
 from __future__ import annotations
 

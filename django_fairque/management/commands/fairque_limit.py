@@ -1,4 +1,4 @@
-"""``manage.py fairque_limit``: show limits by key, close and open one."""
+"""``manage.py fairque_limit``: shows limits by key, closes a limit, and opens it again."""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ class Command(PrintingCommand):
             raise SystemExit(1)
 
     def _database(self, alias: str, options: dict[str, Any]) -> int:
-        """Relay the entries if requested, and show the remaining ones. Return the number of stuck entries."""
+        """Relay the outbox entries of one database if requested, and show the remaining entries. Return the number of
+        stuck entries.
+        """
         entries = OutboxEntry.objects.using(alias)
         is_json = options["json"]
         if options["relay"]:

@@ -1,4 +1,4 @@
-"""``manage.py fairque_reshard``: spread a drained queue over another number of shards."""
+"""``manage.py fairque_reshard``: distributes a drained queue over another number of shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Command(QueueCommand):
         )
 
     def run(self) -> None:
-        queue, wanted = get_queue(self.queue.name), self.options["shards"]  # calls may take as long as settings allow
+        # without the command's short time-out, because resharding may take long
+        queue, wanted = get_queue(self.queue.name), self.options["shards"]
         before, moved = queue.reshard(wanted)
         if moved is None:
             self.write_lines(f"queue {queue.name!r} lies on {pluralize(before, 'shard')} already; nothing was changed")

@@ -1,4 +1,4 @@
-"""``manage.py fairque_schedule``: show schedules, change them, run them now."""
+"""``manage.py fairque_schedule``: shows schedules, changes them, and runs them now."""
 
 from __future__ import annotations
 
@@ -156,14 +156,14 @@ class Command(QueueCommand):
 
 
 def _local(moment: float | None, schedule: Schedule) -> str:
-    """Write the time in the schedule's own zone, with its difference to UTC."""
+    """Format a time in the schedule's own time zone, with its offset from UTC."""
     if moment is None:
         return "never"
     return f"{datetime.fromtimestamp(moment, find_zone(schedule.timezone)):%Y-%m-%d %H:%M:%S%z}"
 
 
 def _clock(moment: float) -> str:
-    """Write the time in the project's zone, with its difference to UTC."""
+    """Format a time in the project's time zone, with its offset from UTC."""
     return f"{datetime.fromtimestamp(moment, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S%z}"
 
 
@@ -214,7 +214,7 @@ def _forecast_fields(found: Forecast) -> dict[str, Any]:
 
 
 def _paused(schedule: Schedule) -> str:
-    """Return the pause in words; empty if there is none."""
+    """Return the pause of a queue as text; empty if the queue is not paused."""
     pause = schedule.get_pause(timezone.now().timestamp())
     return "" if pause is None else f"paused{pause_suffix(pause)}"
 
@@ -270,7 +270,7 @@ def _happened(row: RunRow) -> str:
 
 
 def _duration(row: RunRow) -> float | None:
-    """Return for how long a worker had the task's last attempt, in seconds."""
+    """Return the number of seconds for which a worker had the task's last attempt."""
     task = row[2]
     return None if task is None or task.started_at is None or task.ended_at is None else task.ended_at - task.started_at
 

@@ -1,4 +1,4 @@
-"""``manage.py fairque_server``: the embedded development server, by hand."""
+"""``manage.py fairque_server``: starts, stops and shows the embedded development server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_fairque.embedded import AofStatus, EmbeddedServer, ServerStatus, is_
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.management.base import PrintingCommand
 
-# The exit code of service managers for a service that is not running.
+# The exit code with which service managers report a service that is not running.
 NOT_RUNNING = 3
 
 
@@ -69,7 +69,7 @@ class Command(PrintingCommand):
 def _configured_directories() -> list[Path]:
     url = get_config().redis.url
     if not url or not is_embedded_url(url):
-        # The URL is not shown: it may hold a password.
+        # The URL is not printed, because it may contain a password.
         raise CommandError(
             "FAIRQUE['REDIS'] names another server, expected embedded:// or embedded:///absolute/dir: "
             "manage that server with its own tools, or name an embedded server's directory with --dir"
@@ -104,5 +104,5 @@ def _aof(aof: AofStatus) -> str:
 
 
 def _size(size: int) -> str:
-    # Django's no-break space can't be printed in every locale.
+    # Replace Django's no-break space, which can't be printed in every locale.
     return str(filesizeformat(size)).replace("\xa0", " ")

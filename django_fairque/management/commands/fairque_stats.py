@@ -1,4 +1,4 @@
-"""``manage.py fairque_stats``: a queue's figures, at one moment or again and again."""
+"""``manage.py fairque_stats``: prints a queue's figures once or repeatedly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 """Terminal codes: move the cursor to the first line; erase the rest of the line; erase everything below it."""
 STOP_CHECK_SECONDS = 0.5
-"""Seconds after which Ctrl-C is noticed at the latest."""
+"""Maximum seconds until Ctrl-C is noticed."""
 INTERVAL_MAX_SECONDS = 86_400
 
 
@@ -91,7 +91,9 @@ class Command(QueueCommand):
                 _sleep(self.options["watch"])
 
     def _look(self, before: int) -> None:
-        """Print the figures once. If the server is down, print the error: the next time it may be up again."""
+        """Print the figures once. If the server can't be reached, print the error instead, because the server may
+        answer the next time.
+        """
         try:
             lines = list(self._figures())
         except RedisConnectionError as error:
@@ -107,7 +109,7 @@ class Command(QueueCommand):
         self._write(lines)
 
     def _draw(self, lines: list[str]) -> None:
-        """Overwrite the screen line by line: erasing all of it first would flicker."""
+        """Overwrite the screen line by line, because erasing the whole screen first would flicker."""
         size = shutil.get_terminal_size()
         shown = [self.choose_style(line)(plain(line)[: size.columns - 1]) for line in lines[: size.lines - 1]]
         self.stdout.write(HOME + "".join(f"{line}{ERASE_LINE}\n" for line in shown) + ERASE_BELOW, ending="")
@@ -115,7 +117,7 @@ class Command(QueueCommand):
 
     def _write(self, lines: Iterable[str]) -> None:
         self.write_lines(*lines)
-        self.stdout.flush()  # a pipe is buffered, and the next output may come late
+        self.stdout.flush()  # flush, because output to a pipe is buffered and the next output may come late
 
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
@@ -188,8 +190,9 @@ def _describe_comparison(comparison: ReleaseComparison) -> dict[str, Any]:
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep in short pieces: a Ctrl-C between Python's check for signals and the system's sleep has no effect until the sleep
-    ends."""
+    """Sleep in short intervals. A Ctrl-C that comes just before the system's sleep has no effect until the sleep
+    ends.
+    """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, STOP_CHECK_SECONDS))

@@ -1,4 +1,4 @@
-"""``manage.py fairque_task``: show single tasks and runs of pipelines, explain waits, cancel tasks."""
+"""``manage.py fairque_task``: shows single tasks and pipeline runs, explains why tasks wait, and cancels tasks."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _describe_tasks(what: str, ids: tuple[str, ...], count: int, nodes: dict[str
 
 
 def _describe_priority(task: Task) -> str:
-    """Return the priority, empty for an urgent or bulk task."""
+    """Return the priority of a task; empty for a task in the urgent or bulk lane, where priorities have no effect."""
     if task.lane != "normal":
         return ""
     return task.priority.name + (f" (was {task.promoted_from.name})" if task.promoted_from else "")
@@ -201,4 +201,4 @@ TASK_LIST: Listing[Task] = Listing(
     moment_name="that were created",
 )
 RUN_TASK_LIST: Listing[Task] = replace(TASK_LIST, limit=None)
-"""A list without a default limit, because a run may wait for any of its tasks."""
+"""The list of a run's tasks, without a default limit, because the run may wait for any of its tasks."""

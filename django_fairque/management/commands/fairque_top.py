@@ -1,4 +1,4 @@
-"""``manage.py fairque_top``: a queue at a full-screen terminal."""
+"""``manage.py fairque_top``: shows a queue in a full-screen terminal view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_fairque.management.base import Parser, QueueCommand, positive
 
 MIN_READING_SECONDS = 0.5
 MAX_READING_SECONDS = 3600.0
-"""The shortest and the longest time between two readings."""
+"""The shortest and the longest time in seconds between two reads of the figures."""
 MAX_ROWS = 150
 
 

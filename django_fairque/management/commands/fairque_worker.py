@@ -1,4 +1,4 @@
-"""``manage.py fairque_worker``: run tasks."""
+"""``manage.py fairque_worker``: runs tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORKER_OPTIONS = {
     "max_tasks": "max_tasks",
     "max_memory": "max_memory_mb",
 }
-"""The field of `WorkerConfig` that each option of the command replaces."""
+"""The field of `WorkerConfig` that an option of the command overrides, by the name of the option."""
 
 
 class Command(BaseCommand):
@@ -87,8 +87,8 @@ class Command(BaseCommand):
         add("--metrics-host", metavar="HOST", help="on this address (default: 127.0.0.1)")
 
     is_program = False
-    """Whether the process was started for this command. Then no caller needs its return, and a copy of the process may end in
-    it."""
+    """Whether the process was started for this command. If so, no caller needs the command to return, and a copy of the
+    process may end inside of the command."""
 
     def run_from_argv(self, argv: list[str]) -> None:
         self.is_program = True
@@ -100,7 +100,8 @@ class Command(BaseCommand):
         log.set_up_logging(with_tasks=options["verbosity"] > 1)
         try:
             made = _worker_options(options)
-            load_all(get_config().middleware)  # each process would report the mistake, and the last one give up
+            # check once here; otherwise each process would report the mistake, and the last one would give up
+            load_all(get_config().middleware)
             self._check_databases()
             with (
                 closing(_supervisor(made, options, copied=self.is_program)) as supervisor,
@@ -113,17 +114,19 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _check_databases(self) -> None:
-        """Refuse to start without the table of the outbox. Warn of migrations that are not applied, in development as well."""
+        """Raise an error if the outbox table is missing. Log a warning about migrations that are not applied, also in
+        development.
+        """
         has_outbox = get_config().outbox
         if not (has_outbox or settings.DEBUG):
             return
         try:
-            with suppress(DatabaseError):  # a database that can't be reached now may be there when a task needs it
+            with suppress(DatabaseError):  # a database that can't be reached now may be reachable when a task needs it
                 self.check_migrations()
             is_ready = not has_outbox or is_migrated()
         finally:
             if self.is_program:
-                connections.close_all()  # a process that is copied has none
+                connections.close_all()  # a process that will be copied must have no open connections
         if not is_ready:
             raise ConfigurationError(
                 "OUTBOX is on, and no database has the table of the outbox: run manage.py migrate, then start the worker"
@@ -137,21 +140,23 @@ class Command(BaseCommand):
 def is_imported_by_child() -> bool:
     """Return whether this is a child process of `multiprocessing` that imports the main module of its parent.
 
-    A main module without ``if __name__ == "__main__":`` runs this command again in the child. The child must not become another
-    worker: it must go on with its own task.
+    A main module without ``if __name__ == "__main__":`` runs this command again in the child. The child must not become
+    another worker, because it has its own task.
     """
     return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def _check_list(name: str, typed: object) -> None:
-    """Refuse an empty list. Only ``--steal`` may be empty: an empty list of users looks like a variable that was not set."""
+    """Raise an error for an empty list, because it is probably a variable that was not set. Only ``--steal`` may be
+    empty.
+    """
     if not isinstance(typed, str) or typed.strip(", ") or (name == "steal" and not typed.strip()):
         return
     raise ConfigurationError(f"--{name}: expected user ids separated by commas, or * for everyone; got {short(typed)}")
 
 
 def _as_typed(mistake: Mistake, options: dict[str, Any]) -> Mistake:
-    """Rename the keys in a mistake to the options that were typed, if any."""
+    """Replace the keys in a mistake by the names of the command line options that were given."""
     key, problem = mistake.key.replace("override config_file", "--config"), mistake.problem
     for name, option in WORKER_OPTIONS.items():
         key = re.sub(rf"^override worker\.{option}\b", _flag(name), key)

@@ -1,4 +1,6 @@
-"""The surroundings of an incident: the users who were hurt, those who worked most, the first error, and releases."""
+"""Collects what happened around an incident: the affected users, the users with the most work, the first error, and
+releases.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,23 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.incidents import Incident
 
 MAX_IMPACT_USERS = 500
-"""Users whose figures are read."""
+"""Maximum number of users whose figures are read."""
 ERRORS_BEFORE_SECONDS = 600.0
 RELEASES_BEFORE_SECONDS = 86_400.0
 BUCKET_HALF_WIDTH = math.sqrt(3)
-"""A bucket of waits begins at its middle divided by this factor, and ends at its middle times the factor."""
+"""Factor between the middle of a bucket of waits and its bounds: a bucket begins at its middle divided by this factor,
+and ends at its middle times this factor."""
 HOUR_SECONDS, DAY_SECONDS = 3600, 86_400
 
 
 @dataclass(frozen=True)
 class UserImpact:
-    """``figures`` of user ``user_id`` in the hours of an incident.
+    """The figures (``figures``) of the user ``user_id`` in the hours of an incident.
 
-    ``late_seconds`` is the time by which its late tasks started after their SLA, added up: an estimate from the histogram of
-    waits and the SLA of the user or of the incident's priority. None for incidents of other rules, and if tasks had
-    an SLA of their own. ``ready`` is the number of
-    its ready tasks now, and ``busy_seconds`` its worker time in the last sixty minutes; None if the incident ended before.
+    ``late_seconds`` is the total time by which the user's late tasks started after their SLA. This is an estimate from
+    the histogram of waits and the SLA of the user or of the incident's priority. None for incidents of other rules, and
+    if tasks had an SLA of their own. ``ready`` is the number of the user's tasks that are ready now. ``busy_seconds``
+    is the user's worker time in the last sixty minutes; None if the incident ended before.
     """
 
     user_id: str
@@ -54,14 +57,16 @@ class UserImpact:
 
 @dataclass(frozen=True)
 class Impact:
-    """The surroundings of ``incident``, from what is kept now.
+    """The circumstances of ``incident``, from the data that still exist.
 
-    ``users`` were examined, of the ``known_users`` of the queue: those with alerts, with the longest waits, and with tasks.
-    Their figures are of the hours by the clock (``period_seconds`` is 3600) that the incident touches, from ``begin`` to
-    ``end`` (Unix times), or of the days in UTC (86,400) if it began more than 48 hours ago. Attempts count when they end.
+    ``users`` are the examined users: users with alerts, with the longest waits, and with tasks. ``known_users`` is the
+    number of all users of the queue. The figures cover the clock hours that overlap with the incident
+    (``period_seconds`` is 3600), from ``begin`` to ``end`` (Unix times). If the incident began more than 48 hours ago,
+    the figures cover days in UTC (86,400). An attempt belongs to the hour in which it ended.
 
-    ``first_error`` is the oldest of the ``dead_letters`` that are kept, from ten minutes before the incident until its end.
-    ``releases`` are versions of the project's code that workers first reported in the 24 hours before it, or during it.
+    ``first_error`` is the oldest dead letter between ten minutes before the incident and its end, and ``dead_letters``
+    is the number of dead letters in this time. ``releases`` are versions of the project's code that workers first
+    reported in the 24 hours before the incident or during it.
     """
 
     incident: Incident
@@ -76,36 +81,39 @@ class Impact:
 
     @property
     def hurt(self) -> list[UserImpact]:
-        """The users with late tasks, the most late tasks first."""
+        """The users with late tasks. The user with most late tasks comes first."""
         late = [user for user in self.users if user.figures.sla_missed]
         return sorted(late, key=lambda user: (-user.figures.sla_missed, user.user_id))
 
     @property
     def waiting(self) -> list[UserImpact]:
-        """The users with ready tasks now, which are in no figures yet."""
+        """The users whose tasks are ready and waiting now. No figures include these tasks yet."""
         return [user for user in self.users if user.ready]
 
     @property
     def late_seconds(self) -> float | None:
-        """The time by which all late tasks of these users started after their SLA, added up; None if it is not known."""
+        """The total time by which late tasks of these users started after their SLA; None if it is not known."""
         known = [user.late_seconds for user in self.users if user.late_seconds is not None]
         return sum(known) if known else None
 
     @property
     def late_tasks(self) -> int:
-        """The number of attempts of these users that started after their SLA."""
+        """The number of attempts of these users that started later than their SLA."""
         return sum(user.figures.sla_missed for user in self.users)
 
     @property
     def busiest(self) -> list[UserImpact]:
-        """The users with attempts in these hours: those with most worker time in the last sixty minutes, then those with most
-        attempts, first."""
+        """The users with attempts in these hours, sorted by their worker time in the last sixty minutes, then by the
+        number of attempts, both in descending order.
+        """
         active = [user for user in self.users if user.figures.wait.count or user.busy_seconds]
         return sorted(active, key=lambda user: (-(user.busy_seconds or 0.0), -user.figures.wait.count, user.user_id))
 
 
 def incident_impact(queue: FairQueue, incident: Incident, *, now: float | None = None) -> Impact:
-    """Return the surroundings of an incident of ``queue``, as of ``now`` (Unix time; by default the server's)."""
+    """Return the circumstances of an incident of ``queue``. ``now`` is the Unix time of the report; by default the
+    server's time.
+    """
     (found,) = read_in_lockstep([(queue, lambda shards: _read(shards, incident, now))])
     return found  # type: ignore[no-any-return]
 
@@ -145,9 +153,12 @@ def _user(
 
 
 def _late_seconds(period: UserPeriod, within: float) -> float | None:
-    """Estimate the time by which the late attempts of a period started after their SLA. None if some had another, shorter SLA."""
+    """Estimate the total time by which the late attempts of a period started after their SLA. None if some tasks had
+    another, shorter SLA.
+    """
     late, left = 0.0, period.sla_missed
-    for bucket, count in sorted(period.waits.items(), reverse=True):  # the late ones waited longest
+    # the late attempts are the ones with the longest waits
+    for bucket, count in sorted(period.waits.items(), reverse=True):
         if not left:
             break
         middle = wait_bucket_middle(bucket)
@@ -160,14 +171,14 @@ def _late_seconds(period: UserPeriod, within: float) -> float | None:
 
 
 def _users_now(shards: Shards) -> Operation[tuple[list[str], int]]:
-    """Return users of the queue, those with tasks first, and the number of all."""
+    """Return users of the queue, beginning with users that have tasks, and the number of all users."""
     counts = yield Read([("ZCARD", shard.keys("users")) for shard in shards])
     page = yield from user_names(shards, None, MAX_IMPACT_USERS, busy_first=True)
     return list(page.items), sum(map(int, counts))
 
 
 def _users_with_waits(shards: Shards, begin: float, end: float, now: float) -> Operation[list[str]]:
-    """Return the users with the longest waits that were recorded in this time, at most a day ago."""
+    """Return the users with the longest recorded waits in this time, which must be within the last day."""
     first = max(begin, now - SHOWN_HALF_HOURS * HALF_HOUR_SECONDS) // HALF_HOUR_SECONDS
     numbers = range(int(first), int(end // HALF_HOUR_SECONDS) + 1)
     if not numbers:
@@ -179,14 +190,15 @@ def _users_with_waits(shards: Shards, begin: float, end: float, now: float) -> O
 
 
 def _first_error(shards: Shards, begin: float, end: float) -> Operation[tuple[Letter | None, int]]:
-    """Return the first dead letter of this time, and the number of them."""
+    """Return the first dead letter in this time, and the number of dead letters in it."""
     found = yield from read_together([_first_on(shard, begin, end) for shard in shards])
     oldest = [letter for letter, _ in found if letter is not None]
     return min(oldest, key=lambda letter: letter.moved_at, default=None), sum(count for _, count in found)
 
 
 def _first_on(commands: Commands, begin: float, end: float) -> Operation[tuple[Letter | None, int]]:
-    # The score is the moment at which it is removed. A change of `failed_ttl` hides the letters of before.
+    # The score is the moment at which a dead letter will be removed. If `failed_ttl` was changed, dead letters from
+    # before the change are not found.
     key, kept = commands.keys.state("failed"), commands.config.failed_ttl
     low, high = (f"{(moment + kept) * 1e6:.0f}" for moment in (begin, end))
     count, ids = yield Read([("ZCOUNT", key, low, high), ("ZRANGE", key, low, high, "BYSCORE", "LIMIT", 0, 1)])

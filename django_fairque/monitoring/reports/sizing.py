@@ -1,4 +1,6 @@
-"""Slots, processes and server cores for the load of a queue's last day: ``fairque_stats --sizing``."""
+"""Calculates the slots, processes and server cores that the load of a queue's last day needs: ``fairque_stats
+--sizing``.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,27 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.queue_stats import Span
 
 MIN_SECONDS = 600
-"""Seconds of the present hour from which on it may be the busiest one."""
+"""Minimum seconds of the current hour that must have passed before it can count as the busiest hour."""
 USED_SHARE = 0.7
-"""The part of the slots that may be busy in the busiest hour. If tasks come at random, they then wait for 2.3 run times on
-average with one slot, 1 with two, 0.4 with four and 0.07 with ten (Erlang's formula C)."""
+"""Fraction of the slots that may be busy in the busiest hour. If tasks arrive at random, their average wait is then 2.3
+run times with one slot, 1 with two slots, 0.4 with four and 0.07 with ten (Erlang's formula C)."""
 SLOTS_OF_PROCESS = 8
-"""The default ``CONCURRENCY``."""
+"""Number of slots of a process: the default of ``CONCURRENCY``."""
 SERVER_SECONDS = 0.0002
-"""The server's processor time of a task from its push to its end, rounded up (docs/contributing/performance.md)."""
+"""Processor time in seconds that the server needs for a task from its push to its end, rounded up
+(docs/contributing/performance.md)."""
 SERVER_USED_SHARE = 0.6
-"""The part of one core that the tasks of a shard may use."""
+"""Fraction of one processor core that the tasks of a shard may use."""
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """The load of the busiest hour of the last day, and what it asks for.
+    """The load of the busiest hour of the last day, and the resources that it needs.
 
-    ``begin`` is when that hour began (Unix time), ``attempts`` the number of attempts of the whole day, ``rate`` the attempts a
-    second and ``mean_run`` their mean run time in seconds, both in the busiest hour. ``slots``, ``processes`` (of 8 slots) and
-    ``shards`` are numbers, ``cores`` the cores of the server that its tasks use.
+    ``begin`` is the start of that hour (Unix time). ``attempts`` is the number of attempts of the whole day. ``rate``
+    is the number of attempts per second, and ``mean_run`` their mean run time in seconds, both in the busiest hour.
+    ``slots``, ``processes`` (of 8 slots) and ``shards`` are the needed numbers. ``cores`` is the number of server cores
+    that the tasks use.
     """
 
     begin: int
@@ -49,13 +53,15 @@ class Sizing:
 
 
 def measure_sizing(queue: FairQueue) -> Sizing | None:
-    """Return the sizing for the last 24 hours of the queue; None if no attempt ended in them while a worker took samples."""
+    """Return the sizing from the last 24 hours of the queue; None if no attempt ended in that time while a worker
+    recorded figures.
+    """
     spans = queue.get_activity(2 * 24 * 60, 60).spans[-25:]
     return choose_sizing([span for span in spans if span.mean_run is not None])
 
 
 def choose_sizing(hours: Sequence[Span]) -> Sizing | None:
-    """Return the sizing for these hours, each with a mean run time; None without any."""
+    """Return the sizing for these hours, each with a mean run time; None if there are no hours."""
     if not hours:
         return None
     long = [hour for hour in hours if hour.seconds >= MIN_SECONDS] or hours

@@ -1,4 +1,4 @@
-"""The report of a user: a sentence for support in the reader's language, and tables as JSON and CSV."""
+"""Writes the report of a user: a sentence for support in the reader's language, and tables as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.users.report import UserReport
 
 FORMULA_STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""Characters with which a formula begins in a spreadsheet; the last four are the wide forms of the first ones."""
+"""Characters with which a formula begins in a spreadsheet. The last four are full-width forms of the first four."""
 _FIGURES = (
     *("finished", "failed_attempts", "dead_letters", "sla_kept", "sla_missed"),
     *("sla_kept_percent", "wait_p50_seconds", "wait_p95_seconds"),
@@ -33,7 +33,9 @@ CSV_COLUMNS = ("user", "kind", "begin", *_FIGURES, "task", "error", "last")
 
 
 def report_sentence(report: UserReport) -> str:
-    """Return one sentence about the last hours, in which the user is "you", without the names of errors and of other users."""
+    """Return one sentence about the last hours that addresses the user as "you". The sentence contains no texts of
+    errors and no other users.
+    """
     parts = (_waits(report), _failures(report), _failed_attempts(report))
     return _("%(sentence)s.") % {"sentence": "; ".join(filter(None, parts))}
 
@@ -102,14 +104,14 @@ def _failed_attempts(report: UserReport) -> str:
 
 
 def time_of_day(moment: float) -> str:
-    """``16:13 UTC``, in Django's time zone; with the date if that is not today."""
+    """Format a time in Django's time zone: ``16:13 UTC``. If the day is not today, the date is added."""
     known = datetime.fromtimestamp(moment, tz=get_current_timezone())
     is_today = known.date() == localdate()
     return date(known, "H:i T" if is_today else "Y-m-d H:i T")
 
 
 def report_lines(report: UserReport) -> Iterator[str]:
-    """The report for people on a terminal."""
+    """Yield the lines of the report for a terminal."""
     yield report_sentence(report)
     yield ""
     yield from history_lines(report.history)
@@ -123,7 +125,7 @@ def report_lines(report: UserReport) -> Iterator[str]:
 
 
 def report_json(report: UserReport, *, has_errors: bool = True) -> str:
-    """Return the report as one JSON object; without the texts of errors unless ``has_errors``."""
+    """Return the report as one JSON object. The texts of errors are included only with ``has_errors``."""
     content: dict[str, Any] = {
         "user": report.user_id,
         "queue": report.queue,
@@ -138,8 +140,9 @@ def report_json(report: UserReport, *, has_errors: bool = True) -> str:
 
 
 def report_csv(report: UserReport, *, has_errors: bool = True) -> str:
-    """Return a line for each hour and day, the latest first, and for each error. A text at which a spreadsheet would begin a
-    formula gets an apostrophe in front of it."""
+    """Return the report as CSV: a line for each hour and each day, the latest first, and a line for each error. If a
+    text would begin a formula in a spreadsheet, an apostrophe is put before it.
+    """
     rows: list[dict[str, Any]] = [
         {"kind": kind, **_figures(period)}
         for kind, periods in (("hour", report.history.hours), ("day", report.history.days))

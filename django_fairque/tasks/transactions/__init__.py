@@ -1,1 +1,3 @@
-"""Database transactions: tasks that wait for a commit, their push after it, and whether a transaction may be open."""
+"""Tasks and database transactions: tasks that wait for a commit, how they are pushed after the commit, and whether a
+transaction may be open.
+"""

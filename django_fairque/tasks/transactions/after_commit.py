@@ -1,7 +1,7 @@
-"""The push of a transaction's tasks after its commit.
+"""Pushes the tasks of a transaction after its commit.
 
-The tasks are pushed together, in one push for each queue, or relayed from the outbox. Counts of model events that could
-not be sent are kept until the next push.
+The tasks of each queue are sent in one push, or relayed from the outbox. If counts of model events can't be sent, they
+are kept until the next push.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ class PendingBatch:
 
     tasks: dict[TaskResult, Task] = field(default_factory=dict)
     event_of: dict[str, str] = field(default_factory=dict)
-    """By task id, the model event that sends the task. Tasks without an event were enqueued by a call."""
+    """The model event that sends a task, by task id. Tasks that were enqueued by a call have no entry."""
     counts: dict[str, EventCount] = field(default_factory=dict)
     row_of: dict[str, str] = field(default_factory=dict)
-    """By task id, the outbox row that contains the task (`outbox.rows.store`)."""
+    """The outbox row that contains a task, by task id (`outbox.rows.store`)."""
     dropped: set[TaskResult] = field(default_factory=set)
-    """Canceled tasks, which are not sent."""
+    """Tasks that were canceled before the commit, and are not sent."""
 
 
 MAX_LOGGED_TASK_IDS = 100
-"""Ids named in a log line."""
+"""Maximum number of task ids in one log line."""
 
 TASK_ERRORS = (DependencyCycleError, TaskNotFoundError, TaskValidationError)
-"""Errors in a task, or in a group of tasks that depend on each other. No task of the group was pushed."""
+"""Errors in a task, or in a group of tasks that depend on each other. After such an error, no task of the group was
+pushed."""
 
 COMMIT_RETRY_SECONDS = 0.25
-"""Seconds for which a failed call is repeated if its tasks are safe in the outbox. A caller is waiting for the end of
-the commit."""
+"""Seconds for which a failed call is repeated if its tasks are stored in the outbox. The time is short, because the
+code that commits is waiting."""
 
 
 def send_batch(name: str, batch: PendingBatch) -> Exception | None:
-    """Push the tasks after a commit. Return the error if a task that was enqueued by a call could not be sent.
+    """Push the tasks after a commit. If a task that a call enqueued could not be sent, return the error.
 
-    Refused tasks are logged, because their ids may be known to callers and no other record is left. For a task of a
-    model event the failure is counted; the code that saves the model gets no error.
+    Refused tasks are logged, because callers may have their ids and no other record of them exists. For a task of a
+    model event the failure is also counted, and the code that saves the model gets no error.
     """
     if not batch.tasks and not batch.counts:
         return None
@@ -94,17 +95,19 @@ def send_batch(name: str, batch: PendingBatch) -> Exception | None:
 
 @dataclass
 class Sent:
-    """The outcome of each task of a batch, by the id under which it was sent."""
+    """The results of a push, by the id under which each task was sent."""
 
     answers: dict[str, PushResult] = field(default_factory=dict)
     refused: dict[str, Exception] = field(default_factory=dict)
-    """With the error, in the order of the refusals."""
+    """The errors of refused tasks, in the order of the refusals."""
 
     def refuse(self, task_ids: Iterable[str], error: Exception) -> None:
         self.refused.update(dict.fromkeys(task_ids, error))
 
     def drop_skipped(self) -> list[str]:
-        """Return the ids of tasks that limits have refused, and count them as refused no more: nobody could handle the error."""
+        """Remove the tasks that limits have refused from the refused tasks and return their ids, because no caller
+        could handle these errors.
+        """
         skipped = [task_id for task_id, answer in self.answers.items() if answer.status == "at_limit"]
         for task_id in skipped:
             self.refused.pop(task_id, None)
@@ -116,8 +119,9 @@ class Sent:
 
 
 def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCount], sent: Sent) -> None:
-    """Push tasks that depend on each other together, and the other groups separately: an error in one group must not
-    lose the others."""
+    """Push tasks that depend on each other in one group, and push the groups separately, so that an error in one group
+    does not lose the others.
+    """
     has_graphs = any(task.depends_on or task.run_id for task in tasks)
     if counts and not has_graphs and len(tasks) <= queue.config.pipeline_batch_size:
         with hooks.around_push(queue.name, tasks):
@@ -146,7 +150,9 @@ def _push(queue: FairQueue, tasks: Sequence[Task], counts: Mapping[str, EventCou
 
 
 def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
-    """Push the tasks that the transaction has written into its outbox. Rows that fail stay there; workers push them later."""
+    """Push the tasks that the transaction has written to its outbox. If a push fails, its rows stay there; workers push
+    them later.
+    """
     from django_fairque.outbox.relay import relay_rows
 
     users = {task.user_id for batch in batches.values() for task in batch.tasks.values()}
@@ -174,7 +180,9 @@ def relay_batches(database: str, batches: Mapping[str, PendingBatch]) -> None:
 
 
 def _with_unsent_counts(name: str, counts: Mapping[str, EventCount]) -> dict[str, EventCount]:
-    """Take the counts of this commit and all earlier unsent counts. Take none if no event fired in this commit."""
+    """Return the event counts of this commit together with all earlier counts that were not sent. Return none if no
+    event fired in this commit.
+    """
     if not counts:
         return {}
     keep_event_counts(name, counts)
@@ -197,11 +205,12 @@ class _UnsentCounts:
 
 
 _unsent_counts = PerProcess(_UnsentCounts)
-"""By process: a forked process starts with no counts, because its parent reports the existing ones."""
+"""The counts that were not sent, for each process. A forked process starts without counts, because its parent sends the
+existing counts."""
 
 
 def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
-    """Add the counts to those that are not sent yet."""
+    """Add the event counts to the counts that are not sent yet."""
     if not counts:
         return
     unsent = _unsent_counts.get()
@@ -212,7 +221,9 @@ def keep_event_counts(queue: str, counts: Mapping[str, EventCount]) -> None:
 
 
 def take_event_counts(queue: str) -> dict[str, EventCount]:
-    """Take all unsent counts of a queue. The caller sends them, or gives them to `keep_event_counts` again."""
+    """Remove and return all unsent counts of a queue. The caller sends the counts, or returns them with
+    `keep_event_counts`.
+    """
     unsent = _unsent_counts.get()
     with unsent.lock:
         return unsent.counts.pop(queue, {})
@@ -222,7 +233,9 @@ _queues_for_commits: WeakKeyDictionary[FairQueue, FairQueue] = WeakKeyDictionary
 
 
 def _queue_for_commits(name: str) -> FairQueue:
-    """Get the queue with a short limit for repeated calls while the server is unreachable."""
+    """Return the queue for pushes after a commit. While the server is unreachable, its calls are repeated only for a
+    short time.
+    """
     queue = conf.get_queue(name)
     found = _queues_for_commits.get(queue)
     if found is None:

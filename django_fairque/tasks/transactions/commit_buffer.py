@@ -1,8 +1,8 @@
 """Commit hooks that collect the tasks of a transaction until its commit.
 
-One commit hook collects the tasks that are enqueued directly after each other in the same savepoint, so a rollback of the
-savepoint removes both the hook and its tasks. If other code registers a commit hook in between, later tasks get a new hook,
-which runs after that code's hook.
+One commit hook collects the tasks that are enqueued one after the other in the same savepoint, so a rollback of the
+savepoint removes both the hook and its tasks. If other code registers a commit hook in between, later tasks get a new
+hook, which runs after the other code's hook.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class CommitBuffer:
         self.database = connection.alias
         self._connection = connection
         self.is_over = False
-        """True after the commit (or after a test ran its hooks). A task that is added later would never be sent."""
+        """Whether the commit is over, or a test has run the hooks. A task that is added later would never be sent."""
         self._batches: defaultdict[str, PendingBatch] = defaultdict(PendingBatch)
         self._requested: set[tuple[str, str]] = set()
 
     @cached_property
     def has_outbox(self) -> bool:
-        """Whether the tasks are stored in the outbox. Read on the first task: a transaction without tasks needs no
-        configuration."""
+        """Whether the tasks are stored in the outbox. This is determined at the first task, because a transaction
+        without tasks needs no configuration.
+        """
         return conf.get_config().outbox and has_outbox(self.database)
 
     @cached_property
@@ -55,7 +56,7 @@ class CommitBuffer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the commit came or can still come: the hook's savepoints were not rolled back."""
+        """Whether the commit has come or can still come, because the hook's savepoints were not rolled back."""
         if self.is_over:
             return True
         for entry in reversed(self._connection.run_on_commit):  # noqa: SIM110 - half the time of any(), at every save
@@ -74,7 +75,7 @@ class CommitBuffer:
         return results
 
     def add_event(self, event: str, key: str, queue: str, make: Callable[[], Task | None]) -> None:
-        """Count an event and add its task, unless this transaction has already recorded the event with the same
+        """Count a model event and add its task, unless this transaction has already recorded an event with the same
         ``key``.
 
         ``make`` returns None if it has already handled the task; then the event is not counted here either.
@@ -93,14 +94,16 @@ class CommitBuffer:
         self._requested.add((event, key))
 
     def drop(self, result: TaskResult) -> bool | None:
-        """Remove the task and the tasks that depend on it. Return False if it was removed before, None if it was already sent."""
+        """Remove the task and the tasks that depend on it. Return True if this was done now, False if it was done
+        before, and None if the task was already sent.
+        """
         batch = self.batch(result.queue)
         if result not in batch.tasks:
             return False if result in batch.dropped else None
         hooks = [entry[1] for entry in self._connection.run_on_commit if isinstance(entry[1], CommitBuffer)]
         batches = (
             [hook.batch(result.queue) for hook in hooks] if self in hooks else [batch]
-        )  # otherwise a test is running the hooks
+        )  # if this hook is no longer registered, a test is running the hooks
         for changed, tasks in drop_with_dependents(result.id, batches):
             if self.has_outbox:
                 from django_fairque.outbox import rows
@@ -111,8 +114,9 @@ class CommitBuffer:
         return True
 
     def __call__(self) -> None:
-        """Send all tasks that can be sent. Then raise the first error of a task that was enqueued by a call, to the
-        code that commits."""
+        """Send all tasks that can be sent. Then raise the first error of a task that a call enqueued; the code that
+        commits gets this error.
+        """
         self.is_over = True
         batches, self._batches = self._batches, defaultdict(PendingBatch)
         if not batches:
@@ -129,7 +133,9 @@ class CommitBuffer:
 
 
 def alive_buffers(hooks: Iterable[CommitBuffer]) -> set[CommitBuffer]:
-    """Return the hooks for which `CommitBuffer.is_alive` is true. Reads the hooks of each connection only once."""
+    """Return the open connections' commit hooks that can still run (`CommitBuffer.is_alive`). The hooks of each
+    connection are read only once.
+    """
     given = set(hooks)
     connections_of_them = {hook._connection for hook in given}  # noqa: SLF001 - defined in this module
     to_come = {id(entry[1]) for connection in connections_of_them for entry in connection.run_on_commit}
@@ -145,15 +151,17 @@ def get_connection(alias: str) -> BaseDatabaseWrapper:
 
 
 def get_commit_buffer(connection: Any) -> CommitBuffer:
-    """Return the commit hook for the next task: the transaction's last hook if tasks may still join it, else a new one.
+    """Return the commit hook for the next task: the transaction's last hook if further tasks may use it, else a new
+    hook.
 
-    Tasks may join a hook of this module that has not run and was registered in the same savepoints. ``run_on_commit``
-    is not part of Django's public interface: if its entries have another form, each call gets a separate hook. Calls in
-    the block that a `TestCase` opens get separate hooks, too, because tests distinguish them.
+    A task may use an existing hook of this module if the hook has not run and was registered in the same savepoints.
+    ``run_on_commit`` is not part of Django's public interface; if its entries have an unknown form, each call gets a
+    separate hook. In the transaction of a `TestCase`, each call gets a separate hook too, because tests count the
+    hooks.
     """
     try:
         savepoints, hook = connection.run_on_commit[-1][:2]
-        # Django records a None for each block without a savepoint. Such a block is never rolled back alone.
+        # Django records None for each block without a savepoint. Such a block can't be rolled back separately.
         is_here = savepoints - {None} == set(connection.savepoint_ids) - {None}
         is_joined = is_here and not getattr(connection.atomic_blocks[-1], "_from_testcase", False)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -168,14 +176,14 @@ def get_commit_buffer(connection: Any) -> CommitBuffer:
 def drop_with_dependents(
     task_id: str, batches: Sequence[PendingBatch]
 ) -> Iterator[tuple[PendingBatch, dict[str, Task | None]]]:
-    """Remove the task and, transitively, the tasks that depend on it. A task that runs even after a failure only loses
-    the dependency.
+    """Remove a task and all tasks that depend on it, directly or indirectly. A task that runs even after a failure only
+    loses the dependency.
 
     Args:
-        batches: the waiting tasks for the task's queue in the transaction.
+        batches: the tasks for the same queue that wait for the commit of the transaction.
 
     Yields:
-        Each batch that was changed, and its changes by task id: the task that is sent instead, None for no task.
+        Each changed batch, and its changes by task id: the task that is sent instead, or None if no task is sent.
     """
     gone = _all_gone(task_id, [task for batch in batches for task in batch.tasks.values()])
     for batch in batches:
@@ -204,10 +212,10 @@ def _all_gone(task_id: str, tasks: Iterable[Task]) -> set[str]:
 
 
 def find_commit_hook(database: str | None) -> CommitBuffer | None:
-    """Return the commit hook of the transaction that is open on a database; None if none is open.
+    """Return the commit hook of the transaction that is open on a database; None if no transaction is open.
 
-    Without a ``database``, take the transaction of the default database, else of the first one in ``DATABASES`` that
-    has one.
+    Without a ``database``, use the transaction of the default database, or else of the first database in ``DATABASES``
+    that has an open transaction.
     """
     connection = get_connection(database or DEFAULT_DB_ALIAS)
     if database is None and not connection.in_atomic_block and len(connections.settings) > 1:
@@ -229,7 +237,7 @@ def find_commit_hook(database: str | None) -> CommitBuffer | None:
 
 
 def _other_in_transaction() -> BaseDatabaseWrapper | None:
-    """Find a connection of this thread that has an open transaction and reports its commit."""
+    """Return a connection of this thread that has an open transaction and runs commit hooks."""
     used = connections.all(initialized_only=True)
     return next(
         (connection for connection in used if connection.in_atomic_block and _is_on_commit_supported(connection)), None
@@ -237,13 +245,16 @@ def _other_in_transaction() -> BaseDatabaseWrapper | None:
 
 
 def _is_on_commit_supported(connection: Any) -> bool:
-    """Return whether Django runs hooks at the commit. If the settings turn autocommit off, the end of a block is no commit."""
+    """Return whether Django runs hooks at the commit. If the settings turn autocommit off, the end of an ``atomic``
+    block is not a commit.
+    """
     return getattr(connection, "commit_on_exit", True) or connection.settings_dict.get("AUTOCOMMIT", True)
 
 
 def find_event_hook(database: str) -> CommitBuffer | None:
-    """Return the commit hook for a model event. Return None also if commits are not reported: an event must not make a
-    save fail."""
+    """Return the commit hook for a model event. Return None also if commit hooks do not run, because an event must not
+    make a save fail.
+    """
     connection = get_connection(database)
     is_reported = connection.in_atomic_block and _is_on_commit_supported(connection)
     return get_commit_buffer(connection) if is_reported else None

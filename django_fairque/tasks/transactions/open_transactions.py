@@ -1,7 +1,7 @@
-"""Whether a transaction may be open in any thread of this process, without a call into that thread.
+"""Finds out whether a transaction may be open in any thread of this process, without calling into that thread.
 
-A coroutine's transaction is open in the thread that runs its synchronous code. Calling into that thread takes longer
-than sending a task, and only code that was called inside a transaction has one.
+The transaction of a coroutine is open in the thread that runs its synchronous code. A call into that thread takes
+longer than sending a task, and is only necessary if some transaction is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Connections:
-    """The connections of all threads that have opened one since `watch_connections` was called."""
+    """The database connections of all threads that were opened since `watch_connections` was called."""
 
     def __init__(self) -> None:
         self.is_complete = False
@@ -31,7 +31,9 @@ _connections = _Connections()
 
 
 def watch_connections() -> None:
-    """Record each connection that is opened from now on. The Django app calls this before any other app can open one."""
+    """Record each database connection that is opened from now on. The Django app calls this before any other app can
+    open a connection.
+    """
     connection_created.connect(_add, dispatch_uid="django_fairque.tasks")
     _connections.is_complete = True
 
@@ -44,7 +46,9 @@ def _add(connection: BaseDatabaseWrapper, **_: Any) -> None:
 
 
 def may_be_open() -> bool:
-    """Return False if no connection of this process is in a transaction, and all of them report their commits."""
+    """Return False if certainly no connection of this process is in a transaction, and all connections run commit
+    hooks.
+    """
     for reference in _connections.known:
         found = reference()
         if found is not None and (found.in_atomic_block or (found.connection is not None and not found.autocommit)):

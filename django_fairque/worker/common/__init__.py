@@ -1,1 +1,3 @@
-"""Modules that several parts of a worker share: options, the log, waiting, and the board on which a process reports."""
+"""Modules that several parts of a worker share: options, the log, waiting, and the memory in which a process reports
+its current work to its supervisor.
+"""

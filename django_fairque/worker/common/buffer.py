@@ -22,7 +22,7 @@ Work = Union["Lease", "list[Lease]"]
 class _Batch:
     leases: list[Lease]
     due: float
-    """Time when the batch begins, even if it is not full."""
+    """Time when the batch begins, even if it has not reached its maximum size."""
 
 
 def is_urgent(work: Work) -> bool:
@@ -30,8 +30,8 @@ def is_urgent(work: Work) -> bool:
 
 
 class LeaseBuffer:
-    """Slots take work from `works` from any thread, in single operations of the interpreter. All other members are for one thread
-    at a time.
+    """Holds the leases that wait for a slot. Slots take work from `works` in any thread, because a single operation of
+    the interpreter does this. All other members are for one thread at a time.
 
     Args:
         batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
@@ -43,12 +43,12 @@ class LeaseBuffer:
         """Leases that wait for the rest of their batch."""
         self._batch_of = batch_of
         self.open_batches: dict[tuple[str, str], _Batch] = {}
-        """Batches that are not full yet, by the name and the lane of their tasks."""
+        """Batches that have not reached their maximum size, by the name and the lane of their tasks."""
         self._full: list[_Batch] = []
         self._arrived = 0
         self._arrivals: deque[tuple[int, float]] = deque()
-        """Times at which leases came into `works`, each with the total number of leases until then. Leases of a batch come when
-        it is full or has waited."""
+        """Times at which leases were added to `works`, each with the total number of leases added until then. Leases of
+        a batch are added when the batch is full or has waited long enough."""
 
     def add(self, leases: list[Lease], now: float) -> None:
         singles = [lease for lease in leases if not self._keep_for_batch(lease, now)]
@@ -58,14 +58,16 @@ class LeaseBuffer:
             self._put_first([lease for lease in others if is_urgent(lease)])
             others = [lease for lease in others if not is_urgent(lease)]
             singles = [lease for lease in singles if lease.lane == "normal"]
-        if self.works:  # users without a lease here go first: newcomers must not queue in the buffer
+        if self.works:  # leases of users without a lease in the buffer go first, so that newcomers do not wait here
             waiting = {work.user_id for work in self.snapshot() if not isinstance(work, list)}
             self._put_first([lease for lease in singles if lease.user_id not in waiting])
             singles = [lease for lease in singles if lease.user_id in waiting]
         self.works.extend(singles + others)
 
     def _put_first(self, works: Sequence[Work]) -> None:
-        """Put work in front of all but the urgent work; a few places later if slots take urgent work meanwhile."""
+        """Put work behind the urgent work and before all other work. If slots take urgent work meanwhile, the new work
+        lands a few positions later.
+        """
         place = sum(1 for _ in takewhile(is_urgent, self.snapshot()))
         if not place:
             self.works.extendleft(reversed(works))
@@ -97,7 +99,7 @@ class LeaseBuffer:
         return batches
 
     def _take_batches(self, due: float) -> list[list[Lease]]:
-        """Take the full batches, and the other batches that begin by ``due``."""
+        """Remove and return the full batches, and the other batches that begin by ``due``."""
         for key in [key for key, batch in self.open_batches.items() if batch.due <= due]:
             self._full.append(self.open_batches.pop(key))
         taken, self._full = [batch.leases for batch in self._full], []
@@ -110,7 +112,7 @@ class LeaseBuffer:
             self._arrivals.append((self._arrived, now))
 
     def has_waited(self, seconds: float, now: float) -> bool:
-        """Whether the oldest lease that no slot has taken arrived longer ago than ``seconds``."""
+        """Return whether the oldest lease in `works` has waited longer than ``seconds`` for a slot."""
         if not self._arrivals or now - self._arrivals[0][1] <= seconds:
             return False
         taken = self._arrived - sum(len(work) if isinstance(work, list) else 1 for work in self.snapshot())
@@ -127,7 +129,7 @@ class LeaseBuffer:
                 continue
 
     def give_back(self) -> list[Outcome]:
-        """Return an outcome that releases each lease in `works`, except those that slots take first."""
+        """Return an outcome that releases each lease in `works`, except leases that a slot takes meanwhile."""
         outcomes: list[Outcome] = []
         while True:
             try:
@@ -137,5 +139,5 @@ class LeaseBuffer:
             outcomes += [Outcome.release(lease) for lease in (work if isinstance(work, list) else [work])]
 
     def give_back_batches(self) -> list[Outcome]:
-        """Return an outcome that releases each lease that is waiting for a batch to be filled."""
+        """Return an outcome for each lease of a batch that is not full. The outcome releases the lease."""
         return [Outcome.release(lease) for batch in self._take_batches(math.inf) for lease in batch]

@@ -1,12 +1,14 @@
-"""Isolates each task from the next: a new context (`contextvars.Context`) for each, and checked database connections.
+"""Isolates each task from the next: each task gets a new context (`contextvars.Context`) and checked database
+connections.
 
-A new context is empty instead of a copy of the worker's context: some libraries keep objects in context variables and change them
-in place (`decimal` its context, sentry-sdk its scopes), and all copies would share these objects. Only Django's caches pass from
-one task to the next, because a cache has connections.
+A new context is empty instead of a copy of the worker's context, because some libraries change objects in context
+variables in place (for example `decimal` and sentry-sdk), and all copies would share these objects. Only Django's
+caches are kept from one task to the next, because a cache has connections.
 
-Database connections are checked before and after each task, as Django does for each request; before a task that follows another
-one at once, only if code of the project has run in between (`ConnectionChecks`). Looking for connections costs more than a small
-task, so Django's `connection_created` signal sets a flag in each thread that has opened one.
+Database connections are checked before and after each task, as Django checks them for each request. If a task begins
+within a second of the last check in its thread, the check before the task is left out, unless code of the project has
+run since (`ConnectionChecks`). Looking for connections costs more than a small task, so Django's `connection_created`
+signal sets a flag in each thread that opens a connection.
 """
 
 from __future__ import annotations
@@ -49,15 +51,17 @@ connection_created.connect(_on_connection_created, dispatch_uid="django_fairque.
 
 
 def close_connections() -> None:
-    """Close the database connections of this thread, which ends."""
+    """Close the database connections of this thread. Call this when the thread ends."""
     for connection in connections.all(initialized_only=True):
         connection.close()
-        if connection.connection is not None:  # Django never closes a SQLite database in memory: tests have those
+        if connection.connection is not None:  # Django never closes a SQLite database in memory, which tests use
             connection.connection.close()
 
 
 def clean_up_connections(*, close: bool = False) -> None:
-    """Close the connections that this thread should not go on using, or all of them; 0.1 µs when it has none."""
+    """Close the database connections of this thread that are unusable, too old or left in a transaction; with
+    ``close``, all of them. Takes 0.1 µs if the thread has no connections.
+    """
     if not _thread_state.has_opened_connections:
         return
     try:
@@ -71,7 +75,7 @@ def clean_up_connections(*, close: bool = False) -> None:
 
 def _check_connections(*, close: bool) -> None:
     is_one_open = False
-    # The same as Django's `reset_queries` and `close_old_connections`, which each look for the connections again.
+    # Does the work of Django's `reset_queries` and `close_old_connections`, but looks for the connections only once.
     for connection in connections.all(initialized_only=True):
         connection.queries_log.clear()
         if not close:
@@ -86,12 +90,12 @@ def _check_connections(*, close: bool) -> None:
 
 
 RECHECK_SECONDS = 1.0
-"""Seconds after a check in which the next task of a thread needs none: nothing has used the connections meanwhile. Connections
-may become older than ``CONN_MAX_AGE`` by this time."""
+"""Seconds after a check of a thread's connections in which the thread's next task needs no check, because nothing has
+used the connections since. Connections may exceed ``CONN_MAX_AGE`` by this time."""
 
 
 class ConnectionChecks:
-    """Checks the connections of a thread that runs tasks one after the other.
+    """Checks the database connections of a thread that runs tasks one after the other.
 
     Args:
         close: close all connections after each task.
@@ -102,28 +106,30 @@ class ConnectionChecks:
         self._checked_at = -math.inf
 
     def check_before(self, now: float) -> None:
-        """Check before a task that begins ``now`` (`time.monotonic`)."""
+        """Check the connections before a task that begins at ``now`` (`time.monotonic`), unless they were checked a
+        moment ago.
+        """
         if now - self._checked_at >= RECHECK_SECONDS:
             clean_up_connections(close=self._close)
 
     def check_after(self) -> None:
-        """Check after a task."""
+        """Check the connections after a task."""
         clean_up_connections(close=self._close)
         self._checked_at = monotonic()
 
     def record_use(self) -> None:
-        """Record that code of the project has run since the last check."""
+        """Record that code of the project has run since the last check, so that the next task needs a check."""
         self._checked_at = -math.inf
 
 
 def _discard(connection: Any) -> None:
-    """Close the connection and forget the object, with all that a task has changed of both."""
+    """Close the connection and remove Django's object for it, because a task may have changed the state of either."""
     try:
         if connection.vendor == "postgresql" and connection.connection is not None and connection.pool:
-            connection.connection.close()  # or the pool would keep it, with its session variables
+            connection.connection.close()  # otherwise the pool keeps the connection, with its session variables
         connection.close()
         if connection.vendor == "sqlite" and connection.connection is not None:
-            connection.connection.close()  # Django never closes databases in memory
+            connection.connection.close()  # Django never closes SQLite databases in memory
     except BaseException as error:  # noqa: BLE001 - the server may be gone; the task has its outcome all the same
         logger.warning("a connection to database %r could not be closed properly: %s", connection.alias, error)
     del connections[connection.alias]
@@ -133,7 +139,9 @@ T = TypeVar("T")
 
 
 class CopyEndingExecutor(ThreadPoolExecutor):
-    """Threads that call functions for coroutines. If a function has forked, the copy of this process ends when it returns."""
+    """Threads that call synchronous functions for coroutines. If a function has forked, the copy of this process ends
+    when the function returns.
+    """
 
     def __init__(self, threads: int | None, name: str) -> None:
         super().__init__(threads, name)
@@ -152,8 +160,8 @@ class CopyEndingExecutor(ThreadPoolExecutor):
 class LoopExecutor(CopyEndingExecutor):
     """The threads in which an event loop calls functions: `asyncio.to_thread` and ``loop.run_in_executor(None, …)``.
 
-    The coroutines of all slots share these threads. So each call without a context gets a new one, and after each
-    call the database connections of the thread are checked, as after a task.
+    The coroutines of all slots share these threads. So a call that brings no context gets a new context, and the
+    database connections of the thread are checked after each call, in the same way as after a task.
 
     Args:
         close_connections: close the database connections of the thread after each call.
@@ -171,11 +179,12 @@ class LoopExecutor(CopyEndingExecutor):
 
 
 class TaskContexts:
-    """Makes the contexts of tasks that run one after the other."""
+    """Makes a new context for each of the tasks that one thread runs one after the other."""
 
     def __init__(self) -> None:
         self._initial = Context()
-        # Django keeps connections to caches in context variables. An empty context in which a cache is set has just these.
+        # Django keeps caches in context variables. Setting a cache in an empty context finds these variables: they are
+        # the only ones in it.
         scratch = Context()
         nothing: Any = None
         scratch.run(caches.__setitem__, "default", nothing)
@@ -185,7 +194,7 @@ class TaskContexts:
         return self._initial.copy()
 
     def run(self, body: Callable[[], T]) -> T:
-        """Call ``body`` in a new context."""
+        """Call ``body`` in a new context and return its result."""
         context = self.new()
         try:
             return context.run(body)
@@ -193,7 +202,7 @@ class TaskContexts:
             self.keep_caches(context)
 
     def keep_caches(self, context: Context) -> None:
-        """Let the next contexts have the caches that were created in this one."""
+        """Copy the caches that were created in this context to the contexts of later tasks."""
         for variable in self._caches:
             value = context.get(variable)
             if value is not None and value is not self._initial.get(variable):
@@ -201,8 +210,9 @@ class TaskContexts:
 
 
 class CoroutineContexts(TaskContexts):
-    """The same for coroutines. Their synchronous code (`sync_to_async`) runs in a thread that no other slot uses: they would
-    share database connections otherwise, with open transactions and session variables.
+    """Makes contexts for the coroutines of one slot. Their synchronous code (`sync_to_async`) runs in a thread that no
+    other slot uses. Otherwise the tasks of different slots would share database connections, with open transactions and
+    session variables.
 
     Args:
         close_connections: close the database connections of that thread after each task.
@@ -211,9 +221,10 @@ class CoroutineContexts(TaskContexts):
     def __init__(self, *, close_connections: bool) -> None:
         super().__init__()
         self.are_connections_open = False
-        """Whether the thread may have connections. Recorded for the event loop, which can't look into the other thread."""
+        """Whether the thread for synchronous code may have open database connections. The event loop reads this
+        attribute because it can't inspect the connections of another thread."""
         self._close_connections = close_connections
-        self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is something to run
+        self._executor = CopyEndingExecutor(1, "fairque-sync")  # starts its thread when there is a function to run
         thread = ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[thread] = self._executor
         self._initial.run(SyncToAsync.thread_sensitive_context.set, thread)
@@ -237,18 +248,20 @@ class CoroutineContexts(TaskContexts):
 
 
 _coroutine_contexts: ContextVar[CoroutineContexts | None] = ContextVar("fairque_contexts", default=None)
-"""Set in the contexts of coroutines, which `sync_to_async` takes along to the thread."""
+"""The `CoroutineContexts` of the running coroutine. `sync_to_async` copies this variable to its thread."""
 
 
 async def clean_up_coroutine() -> None:
-    """Call this in a task's coroutine, before the task begins and after its end."""
+    """Check the database connections that synchronous code of a task's coroutine uses. Called in the coroutine, before
+    the task begins and after it ends.
+    """
     contexts = _coroutine_contexts.get()
     if contexts is not None:
         await contexts.clean_up()
 
 
 def run_in_new_context(body: Callable[[], T]) -> T:
-    """Call ``body`` in a new context for a task of this thread."""
+    """Call ``body`` in a new context of this thread, and return its result."""
     if _thread_state.contexts is None:
         _thread_state.contexts = TaskContexts()
     return _thread_state.contexts.run(body)

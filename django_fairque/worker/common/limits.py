@@ -1,8 +1,9 @@
-"""Limits of time and memory. A task is interrupted from outside, at a time limit or a cancellation, by an
-exception that is raised in its thread.
+"""Limits of time and memory. When a task reaches its time limit or is canceled, an exception is raised in its thread to
+interrupt it.
 
-CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`); it is raised there at one of the next bytecodes,
-which may be anywhere. `Guard` makes sure that it hits the task and nothing else:
+CPython can set an exception in another thread (`PyThreadState_SetAsyncExc`). The other thread raises the exception at
+one of its next bytecodes, in any code that it then runs. `Guard` makes sure that the exception interrupts the task and
+no other code:
 
 - it is set under the guard's lock, only while a task is armed, and at most once per task;
 - `disarm` takes the lock, so nothing is set afterwards, and replaces an exception that was set but not yet raised by one that
@@ -10,8 +11,8 @@ which may be anywhere. `Guard` makes sure that it hits the task and nothing else
 - between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an interruption
   escapes from it (`run_guarded`). A second call can't be interrupted: nothing can be set any more.
 
-Code that does not return to the interpreter (a long call into C, `time.sleep`) is not reached by this. The hard time limit is for
-that code.
+The exception can't interrupt code that does not return to the interpreter (a long call into C, `time.sleep`). The hard
+time limit, at which the process is killed, is for that code.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ _set_exception = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_exception.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 TICK_REPORT_SECONDS = 60.0
-"""Least seconds between two log lines about checks that failed."""
+"""Minimum seconds between two log lines about a failed check of the limits."""
 INTERRUPTIONS = (SoftTimeLimitExceeded, TaskRevoked)
 
 
 class _Withdrawn(BaseException):
-    """Replaces an interruption whose task has ended."""
+    """Replaces an interruption that was set for a task which has already ended. `Guard` catches this exception."""
 
 
 def _withdraw_exception(ident: int) -> None:
     """Remove the exception that was set for the calling thread, if it has not been raised.
 
-    To set no exception is not enough: CPython then expects one until the next is raised, each bytecode that checks for it is
-    slower, and on Python 3.11 a function that is traced (by a debugger, or to measure coverage) never begins.
+    Setting no exception (NULL) is not enough: CPython then still expects an exception until the next one is raised.
+    This slows down bytecodes that check for it, and on Python 3.11 a function that is traced (by a debugger, or to
+    measure coverage) never begins.
     """
     try:
         _set_exception(ident, _Withdrawn)
@@ -76,14 +78,14 @@ class Guard:
         self._lock = threading.Lock()
 
     def arm(self, started: float, timeout: float) -> None:
-        """Allow interruptions of the calling thread from now on."""
+        """Allow interruptions of the calling thread from now on, because a task begins."""
         self._ident = threading.get_ident()
         self._hit = False
         self.started = started
         self.deadline = started + timeout
 
     def disarm(self) -> None:
-        """Prevent further interruptions of the calling thread."""
+        """Prevent further interruptions of the calling thread, because its task has ended."""
         while True:
             try:
                 with self._lock:
@@ -96,7 +98,9 @@ class Guard:
                 continue
 
     def interrupt(self, kind: type[BaseException], *, started: float) -> bool:
-        """Raise ``kind`` in the task that began at ``started``, if it still runs and was not interrupted before."""
+        """Raise an exception of the class ``kind`` in the task that began at ``started``, if the task still runs and
+        was not interrupted before.
+        """
         with self._lock:
             if not self.deadline or self._hit or self.started != started:
                 return False
@@ -109,7 +113,9 @@ class Guard:
 def run_guarded(
     guard: Guard, started: float, timeout: float, body: Callable[[], T], on_interrupted: Callable[[BaseException], T]
 ) -> T:
-    """Run ``body`` so that it may be interrupted; ``instead`` gives the result if the interruption hit our own code."""
+    """Call ``body``, which may be interrupted, and return its result. If an interruption ended
+    ``body``, return the result of ``on_interrupted``.
+    """
     outcome: T | None = None
     try:
         guard.arm(started, timeout)
@@ -124,10 +130,10 @@ def run_guarded(
 
 
 class TimeLimitThread(threading.Thread):
-    """Interrupts the guarded tasks whose time is over; sleeps while none runs.
+    """A thread that interrupts the guarded tasks whose time is over. The thread sleeps while no task runs.
 
     Args:
-        on_tick: called every `TIME_LIMIT_TICK_SECONDS` while something runs, and twice a second otherwise.
+        on_tick: called every `TIME_LIMIT_TICK_SECONDS` while a task runs, and twice a second otherwise.
     """
 
     def __init__(self, guards: Sequence[Guard], on_tick: Callable[[], None]) -> None:
@@ -164,7 +170,7 @@ class TimeLimitThread(threading.Thread):
                 logger.exception("the checks of a worker process failed; its tasks go on, and the checks are repeated")
 
     def begin(self) -> None:
-        """Tasks are about to run."""
+        """Wake the thread, because a task is about to run."""
         if self._idle:
             self._wakeup.notify()
 
@@ -178,12 +184,14 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def has_proc() -> bool:
-    """Whether /proc shows this process. Containers may be without /proc."""
+    """Return whether /proc has an entry of this process. Some containers have no /proc."""
     return Path("/proc/self/statm").exists()
 
 
 def resident_mb(pid: int | None = None) -> float:
-    """Megabytes in RAM, of this process by default. Where /proc is missing: this process's highest so far, and 0 for another."""
+    """Return the megabytes that a process uses in RAM; by default this process. Without /proc, return the highest use
+    of this process so far, and 0 for another process.
+    """
     try:
         pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
     except OSError:

@@ -1,9 +1,10 @@
-"""Log lines about tasks: a summary of each minute, and a line for each task while there are few, and sums when there are many.
-One user's lines do not push out the lines of others.
+"""Log lines about tasks: one line for each task while few tasks end, sums when many end, and a summary each minute. The
+number of lines of one user is limited, so that other users get lines too.
 
-A task that fails has a line at WARNING or ERROR; the lines of other tasks are at DEBUG, which ``fairque_worker -v 2`` shows.
+The line of a failed task has the level WARNING or ERROR. The lines of other tasks have the level DEBUG, which
+``fairque_worker -v 2`` shows.
 
-Names, ids and users are logged as they are only if they are plain text. Arguments and results are never logged.
+Names, ids and users are escaped unless they are printable text without spaces. Arguments and results are never logged.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ task_logger = get_logger("django_fairque.worker.tasks")
 """Logger of the lines about single tasks, so that a project can switch them on and off."""
 
 LOG_LINES_PER_SECOND = 100
-"""Log lines per second for each kind (done, not done), for all users together. 100 lines cost 4 ms; lines for all 10,000 tasks
-that a process may finish in a second would cost 0.4 s. A single user gets half of the lines (see `_Lines`)."""
+"""Maximum number of log lines per second of each kind (finished tasks, other tasks), for all users together. 100 lines
+take 4 ms; lines for all 10,000 tasks that a process may finish in a second would take 0.4 s. A single user gets half of
+the lines (see `_Lines`)."""
 
 SUMMARY_SECONDS = 60.0
-"""Seconds between two summaries of a process. A minute without an outcome has none."""
+"""Seconds between two summaries of a process. No summary is logged for a minute without outcomes."""
 MAX_LOGGED_ID_CHARACTERS = 80
 
 
 def set_up_logging(*, with_tasks: bool = False) -> None:
-    """Write to stderr if the project's settings do not set where this package's messages go.
+    """Log to stderr if the project's settings do not configure a handler for this package's messages.
 
     Args:
-        with_tasks: also write a line for each task that ended well. Default: False.
+        with_tasks: also write a line for each task that succeeded. Default: False.
     """
     if with_tasks:
         task_logger.setLevel(logging.DEBUG)
@@ -54,26 +56,28 @@ def set_up_logging(*, with_tasks: bool = False) -> None:
 
 
 def printable(text: str) -> str:
-    """An id as a log line may hold it: no line breaks, no control characters, no end."""
+    """Return an id in a form that is safe in a log line: without line breaks and control characters, and cut to a
+    maximum length.
+    """
     plain = text.isprintable() and " " not in text
     return (text if plain else ascii(text))[:MAX_LOGGED_ID_CHARACTERS]
 
 
 def describe_leases(leases: Sequence[Lease]) -> str:
-    """The task, or the tasks of a batch, as a log line names them."""
+    """Return the text that names a task, or the tasks of a batch, in a log line."""
     words = "task {} {} of user {}".format(*_identify(leases[0]))
     return words if len(leases) == 1 else f"{words} (and {len(leases) - 1} more in its batch)"
 
 
 def log_ending(task: Task, status: str, error: str, delay: float | None) -> None:
-    """Log that a task failed because its process was ended at a limit of the task. The process that ran a task logs its other
-    failures.
+    """Log that a task failed because its process was killed at the task's limit of time or memory. Other failures are
+    logged by the process that ran the task.
 
     Args:
-        task: the task, as the queue has it now.
+        task: the current state of the task in the queue.
         status: the new status of the task: dead or retried.
         error: the text of the error, which begins with its class.
-        delay: seconds until it is tried again, None if it is not.
+        delay: seconds until the task is tried again; None if it is not tried again.
     """
     kind = error_type(error)
     if not kind.endswith((".TaskTimeoutError", ".TaskMemoryError")):
@@ -98,15 +102,16 @@ def _extra_fields(task: Task | Lease, status: str, kind: str) -> dict[str, str]:
 
 
 class _Lines:
-    """The lines of one kind that are left in a second.
+    """Divides the log lines of one kind in one second between the users.
 
-    A user may take one if it has taken fewer than are left. So one user alone gets half of them, n users that want more get
-    1/(n + 1) each, and there is one left for a user that has had none, unless a hundred others came first.
+    A user gets another line if it has had fewer lines in this second than are left. So a single user gets half of the
+    lines, and n users with many lines get 1/(n + 1) of them each. A user without a line still gets one, unless a
+    hundred other users came first.
     """
 
     def __init__(self) -> None:
         self.omitted: Counter[str] = Counter()
-        """Per user, how many got no line."""
+        """The number of outcomes that got no line, by user."""
         self._left = LOG_LINES_PER_SECOND
         self._taken: dict[str, int] = {}
 
@@ -124,7 +129,7 @@ class OutcomeReporter:
     """Logs the outcomes of tasks. Thread-safe.
 
     Args:
-        worker_id: the process, in its summaries.
+        worker_id: the worker id of the process, which its summaries show.
     """
 
     def __init__(self, worker_id: str = "") -> None:
@@ -153,7 +158,7 @@ class OutcomeReporter:
                     self._log_line(outcome, status)
 
     def flush(self) -> None:
-        """Log how many outcomes got no line of their own."""
+        """Log the number of outcomes that got no line of their own, then start to count the lines of a new second."""
         if done := self._lines[True].omitted:
             task_logger.debug("... and %d more finished, %d of them of user %s", *_sum_omitted(done))
         if not_done := self._lines[False].omitted:
@@ -161,7 +166,9 @@ class OutcomeReporter:
         self._lines = {True: _Lines(), False: _Lines()}
 
     def summarize(self, *, at_end: bool = False) -> None:
-        """Log how many tasks ended, and how, if the last summary is a minute old, or the process ends."""
+        """Log the number of tasks by the way in which they ended, if the last summary is a minute old or the process
+        ends.
+        """
         now = monotonic()
         if not at_end and now - self._summarized_at < SUMMARY_SECONDS:
             return
@@ -197,14 +204,14 @@ class OutcomeReporter:
 
 
 def error_type(text: str) -> str:
-    """The class with which the text of an error begins; empty if it is only a text."""
+    """Return the class name with which the text of an error begins; an empty text if it begins with no class name."""
     name, colon, _ = text.partition(":")
     is_class = name.replace(".", "_").isidentifier() and (colon or name != text.lower())
     return name if is_class else ""
 
 
 def _sum_omitted(omitted: Counter[str]) -> tuple[int, int, str]:
-    """Return the total, and the user with the highest count after that count."""
+    """Return the sum of all counts, the highest count, and the user with the highest count."""
     ((user, count),) = omitted.most_common(1)
     return sum(omitted.values()), count, printable(user)
 

@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound="str | FairQueue")
 
 FENCE_MARGIN = 0.1
-"""The part of a lease by which a worker that can't renew it ends before the lease does."""
+"""Fraction of a lease. A worker that can't renew a lease stops its tasks this much before the lease ends."""
 UNHEALTHY_SECONDS = 4.0
-"""Seconds beyond its poll interval for which a fetch loop may make no progress before its worker is unhealthy. With polls every
-5 s a health check fails within 10 s."""
+"""Seconds that a worker's fetch loop may make no progress, in addition to its poll interval, before the worker is
+unhealthy. With polls every 5 s a health check fails within 10 s."""
 REPLACEMENT_SECONDS = 30.0
-"""Seconds beyond that after which the supervisor replaces an idle process whose fetch loop makes no progress."""
+"""Seconds without progress of the fetch loop, in addition to `UNHEALTHY_SECONDS` and the poll interval, after which the
+supervisor replaces an idle process."""
 
 
 class WorkerArguments(TypedDict, total=False):
-    """The arguments of `Worker` and `AsyncWorker`, in addition to their queues. Each replaces the option of the same name of
-    `WorkerConfig`; ``worker_id`` and ``id`` are the same, and earlier names of options are accepted."""
+    """The arguments of `Worker` and `AsyncWorker`, in addition to their queues. Each argument overrides the option of
+    `WorkerConfig` with the same name. ``id`` is another name of ``worker_id``, and earlier names of options are
+    accepted.
+    """
 
     worker_id: str | None
     id: str | None
@@ -60,7 +63,9 @@ class WorkerArguments(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """Durations are seconds. ``concurrency`` is the number of tasks that run at once in one process."""
+    """The options of one worker process. Durations are seconds. ``concurrency`` is the number of tasks that run at once
+    in the process.
+    """
 
     worker_id: str
     queues: tuple[str, ...] = ("default",)
@@ -68,7 +73,7 @@ class WorkerOptions:
     steal: Users = ()
     concurrency: int = 8
     reserve: Mapping[Lane, int] = field(default_factory=dict)
-    """The number of slots that lower lanes never take, by lane; empty for none."""
+    """The number of slots that tasks of lower lanes never use, by lane. Empty if no slots are reserved."""
     lease_seconds: float = 30.0
     poll_interval: float = 5.0
     task_timeout: float = 300.0
@@ -83,15 +88,15 @@ class WorkerOptions:
     handler: str | None = None
     alert_email: tuple[str, ...] = ()
     one_task: bool = False
-    """The process runs one task, which another process has fetched, and ends."""
+    """Whether the process only runs one task, which another process has fetched, and then ends."""
     logs_tasks: bool = False
-    """Each task that ended well gets a log line."""
+    """Whether each task that succeeded gets a log line."""
     overrides: dict[str, Any] = field(default_factory=dict)
-    """Settings that the command was given, for the configuration of child processes."""
+    """Values of settings from the command line, which child processes apply to their configuration."""
 
     @classmethod
     def from_config(cls, config: WorkerConfig, **changes: Any) -> WorkerOptions:
-        """Make options from the configuration. Each of the ``changes`` that is not None takes precedence."""
+        """Make options from the configuration. A value in ``changes`` takes precedence unless it is None."""
         names = {option.name for option in fields(cls)}
         options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in config if name in names
@@ -147,17 +152,17 @@ class WorkerOptions:
 
     @property
     def fence_after(self) -> float:
-        """Seconds for which a process may go on running tasks after its last confirmed renewal."""
+        """Return the seconds for which a process may go on running tasks after its last confirmed lease renewal."""
         return self.lease_seconds * (1 - FENCE_MARGIN)
 
     @property
     def unhealthy_after(self) -> float:
-        """Seconds without progress of a fetch loop after which the worker is unhealthy."""
+        """Return the seconds without progress of a fetch loop after which the worker is unhealthy."""
         return self.poll_interval + UNHEALTHY_SECONDS
 
     @property
     def replaced_after(self) -> float:
-        """Seconds without progress after which the supervisor replaces an idle process."""
+        """Return the seconds without progress of a fetch loop after which the supervisor replaces an idle process."""
         return self.unhealthy_after + REPLACEMENT_SECONDS
 
 
@@ -182,7 +187,8 @@ def _override_config(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerCo
         if name in given and given[name] != "*":
             changes[name] = _as_list(given[name], name, 'user ids, or "*" for everyone')
     try:
-        # Strict: code has types. Only text files and environment variables may write a number as 2.0 or "2".
+        # Types are checked strictly here, because Python code can pass an int. Only text files and environment
+        # variables may write a number as 2.0 or "2".
         return type(config).model_validate({**dict(config), **changes}, strict=True)
     except InvalidOptionsError as error:
         mistakes = []
@@ -194,7 +200,7 @@ def _override_config(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerCo
 
 
 def _as_list(value: Any, name: str, what: str) -> list[Any]:
-    """Convert an argument to a list. Refuse a string, because it would become a list of its letters."""
+    """Convert an argument to a list. Refuse a string, because its characters would become the entries of the list."""
     if isinstance(value, (str, bytes, Options, Mapping)) or not isinstance(value, Iterable):
         hint = f"; did you mean [{short(value)}]?" if isinstance(value, str) else ""
         if isinstance(value, Options):
@@ -204,16 +210,16 @@ def _as_list(value: Any, name: str, what: str) -> list[Any]:
 
 
 def _is_queue(value: object) -> bool:
-    from django_fairque.engine.queue.queue import FairQueue  # imports redis, which a check of names does not need
+    from django_fairque.engine.queue.queue import FairQueue  # a check of names must not import redis
 
     return isinstance(value, FairQueue)
 
 
 def unique_queues(queues: Sequence[Q]) -> list[Q]:
-    """Return the queues without repeated ones. A worker keeps its state of a queue by the queue's name.
+    """Return the queues without duplicates. A worker keeps its state of a queue by the queue's name.
 
     Raises:
-        ConfigurationError: different queues have one name, or it is no list.
+        ConfigurationError: two different queues have the same name, or ``queues`` is not a list.
     """
     found: dict[str, Q] = {}
     for queue in _as_list(queues, "queues", "queues"):
@@ -229,12 +235,14 @@ def unique_queues(queues: Sequence[Q]) -> list[Q]:
 
 
 def new_worker_id(name: str | None = None) -> str:
-    """A readable id that no other worker has: not one of the same name elsewhere, nor a former one of this process id."""
+    """Return a readable id that no other worker has: neither a worker on another machine nor an earlier worker with the
+    same process id.
+    """
     return f"{name or socket.gethostname()[:64]}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def describe_users(users: Users | Sequence[str]) -> str:
-    """Users for people and for the worker's record."""
+    """Return a readable text for a selection of users, for the log and for the worker's record."""
     if users == "*":
         return "*"
     some = ", ".join(users[:10])

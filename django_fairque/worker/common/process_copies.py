@@ -26,19 +26,21 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 F_SETSIG = 10
-"""Which signal is sent for a file with `O_ASYNC`; Python's `fcntl` has no name for it."""
+"""Command of `fcntl` that sets which signal is sent for a file with `O_ASYNC`. Python's `fcntl` module has no name for
+it."""
 
 
 class _CopyState:
     ends: tuple[int, int] | None = None
-    """Ends of the pipe: read, write (-1 in copies)."""
+    """The file descriptors of the pipe: the read end and the write end (-1 in copies)."""
     loop: AbstractEventLoop | None = None
-    """The event loop that ran in the thread which is making a copy."""
+    """The event loop of the thread that is forking."""
 
 
 def end_if_copied(made_in: object) -> None:
-    """End this process if it is a copy of the one in which the caller was made (`this_process`): a task has forked, and its
-    function has returned in the copy too."""
+    """End this process if it is a copy of the process in which the caller was made (`this_process`). If a task has
+    forked, the task's function returns in the copy too.
+    """
     if made_in is not this_process.get():
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -47,7 +49,7 @@ def end_if_copied(made_in: object) -> None:
 
 
 def end_with_this_process() -> None:
-    """Let copies of this process, and their copies, end when it ends."""
+    """Make copies of this process, and copies of these copies, end when this process ends."""
     if sys.platform == "linux":
         _CopyState.ends = os.pipe()
 
@@ -64,7 +66,8 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     loop, _CopyState.loop = _CopyState.loop, None
     if loop is not None:
-        # The coroutine that has forked continues until it waits. Then the copy ends, before another coroutine continues in it.
+        # The coroutine that forked continues in the copy until it awaits. Then the copy ends, before another coroutine
+        # continues in it.
         getattr(loop, "_ready", []).clear()
         with suppress(Exception):
             loop.call_soon(os._exit, 0)
@@ -74,14 +77,14 @@ def _after_in_child() -> None:
             if write >= 0:
                 os.close(write)
             _CopyState.ends = read, -1
-            # Open the file anew: its settings are then separate from those of other processes.
+            # Open the file again, so that its settings are separate from the settings in other processes.
             own = os.open(f"/proc/self/fd/{read}", os.O_RDONLY | os.O_NONBLOCK)
             fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
             watch = select.poll()
             watch.register(own, 0)
-            if watch.poll(0):  # the original process has ended
+            if watch.poll(0):  # the original process has already ended
                 os._exit(1)
 
 

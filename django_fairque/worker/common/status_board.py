@@ -1,18 +1,21 @@
-"""The current work of a child process, in memory that it shares with its supervisor.
+"""Shared memory in which a child process writes its current work, for its supervisor.
 
-The supervisor must know this when the child is dead, or can't answer because something holds its interpreter lock. So the child
-sends no messages about it; the supervisor reads the memory: for each slot, which leases run, since when, and for how long they
-may; counts that grow while the process, and the fetch loop of each shard, make progress; and how many outcomes are not reported.
-Times are `time.monotonic()`, which is one clock for all processes of a machine. But a task may have patched it, so the supervisor
-judges by its own clock when a count last changed (`board_watch`).
+The supervisor must know the current work even if the child is dead, or can't answer because a task holds the
+interpreter lock. So the child sends no messages about its work: the supervisor reads the shared memory. The memory
+contains, for each slot, the leases that run, their start time and their time limit. There are also counts that grow
+while the process and the fetch loop of each shard make progress, and there is the number of outcomes that are not
+reported. Times are of `time.monotonic()`, which is the same clock in all processes of a machine. But a task may have
+patched the function in the child. So the supervisor notes with its own clock when a count last changed (`board_watch`).
 
-A slot's version is written last when a task starts and first when it ends. A reader that finds the same odd version before and
-after has read one consistent record.
+A slot's version is odd while a task runs. The child changes the version after it has written the record of a starting
+task, and before it clears the record of a task that has ended. So a reader that finds the same odd version before and
+after reading has read a consistent record.
 
-The supervisor gives back leases of a child that does not respond (`child_process`). The child may respond again at any moment.
-So that it starts none of them, each shard has a fence number. The supervisor raises the fence, waits until everything that the
-child wrote before is visible, reads which tokens have started, and gives back all others. The child writes the token of a task
-first and then compares the fence number with the one under which the lease was received; if they differ, the task does not start.
+The supervisor gives back leases of a child that does not respond (`child_process`). The child may respond again at any
+moment, and must then not start these leases. For this purpose each shard has a fence number. The supervisor raises the
+number, waits until all earlier writes of the child are visible, reads the tokens of the tasks that have started, and
+gives back all other leases. Before a task starts, the child writes the task's token, and then compares the fence number
+with the number at the time when the lease was received. If they differ, the task does not start.
 """
 
 from __future__ import annotations
@@ -36,16 +39,17 @@ if TYPE_CHECKING:
 
 
 SLOT_BYTES = 32_768
-"""Room for a batch of 900 tasks with generated ids. When the child dies, nothing is known about the tasks beyond this number."""
+"""Bytes for a slot's record: room for a batch of 900 tasks with generated ids. If the child dies, the supervisor does
+not know about further tasks of the batch."""
 STARTED_TOKENS_PER_SLOT = 4096
-"""Number of tokens that are kept for each slot: those of the tasks that began last. A power of two. Must exceed the number of
-tasks that one slot can end before their outcomes are reported, which the size of a fetch bounds (`MAX_FETCH_LEASES`)."""
+"""Number of tokens that are kept for each slot: the tokens of the tasks that started last. A power of two. Must exceed
+the number of tasks that one slot can end before their outcomes are reported, which `MAX_FETCH_LEASES` bounds."""
 OUTCOME_LOG_HALF_BYTES = 32_768
-"""Bytes of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one with a result of
-32 KB. A task with a larger outcome runs again."""
+"""Bytes of each of the two halves of a slot's `OutcomeLog`: room for 400 outcomes without a result, or for one outcome
+with a result of 32 KB. A task whose outcome is larger runs again if the process is killed."""
 MAX_REPORTED_OUTCOMES = 1000
-"""Maximum number of outcomes of a shard that are reported for a dead process: the latest ones. Two calls report fewer than
-this."""
+"""Maximum number of outcomes of a shard that the supervisor reports for a dead process: the latest ones. Two settle
+calls report fewer outcomes than this."""
 ACTIVITY_BYTES = 8_192
 """Room for a report of a process about its slots, which has 8,000 bytes at most (`MAX_ACTIVITY_BYTES`)."""
 SHARD_INDEX_BITS = 16
@@ -53,7 +57,7 @@ SHARD_INDEX_BITS = 16
 _ONE = struct.Struct("<ddHHqHH")
 _RECORD = struct.Struct("<ddHH")
 _LIMIT = struct.Struct("<dd")
-"""Start time, and the seconds for which the task may run."""
+"""The start time of a task, and the seconds for which the task may run."""
 _TIMEOUT = struct.Struct("<d")
 _STARTED = struct.Struct("<d")
 _ENTRY = struct.Struct("<qHH")
@@ -61,14 +65,14 @@ _LENGTH = struct.Struct("<I")
 
 
 def partial_lease(token: int, task_id: str, worker_id: str, retry_count: int = 0) -> Lease:
-    """Make a lease with only these fields, which are enough for an outcome."""
+    """Make a lease that has only these fields, which are enough to report an outcome."""
     known = {"id": task_id.encode(), "token": b"%d" % token, "lease": b"0", "retries": b"%d" % retry_count}
     return Lease([known.get(field, b"") for field in LEASE_FIELDS], worker_id, 0.0)
 
 
 @dataclass(frozen=True)
 class OccupiedSlot:
-    """One occupied slot. ``tasks`` are ``(token, retry count, id)``; several for a batch."""
+    """The tasks that run in one slot. ``tasks`` are ``(token, retry count, id)``; several entries for a batch."""
 
     shard_index: int
     started: float
@@ -85,7 +89,9 @@ class OccupiedSlot:
 
 
 class Fence:
-    """The fence of one shard, as the child sees it. Two numbers, both 0 for a worker without a supervisor."""
+    """The fence of one shard, as the child process reads it: two numbers, which are both 0 in a worker without a
+    supervisor.
+    """
 
     __slots__ = ("_lowered", "_raised", "_shard_index")
 
@@ -94,23 +100,29 @@ class Fence:
 
     @property
     def number(self) -> int:
-        """Grows each time the supervisor raises the fence. Leases that were received under a lower number do not start."""
+        """Return the fence's number, which grows each time the supervisor raises the fence. A lease that was received
+        under a lower number does not start.
+        """
         return self._raised[self._shard_index]
 
     @property
     def is_lowered(self) -> bool:
-        """Whether the leases behind the fence have been given back, so that new ones may be fetched."""
+        """Return whether the leases that were received before the fence was raised have been given back, so that new
+        leases may be fetched.
+        """
         return self._lowered[self._shard_index] == self._raised[self._shard_index]
 
 
 class OutcomeLog:
-    """Outcomes of the tasks that have ended in a slot, for its supervisor to report if the process is killed.
+    """Outcomes of the tasks that have ended in a slot. The supervisor reports these outcomes if the process is killed.
 
-    A process collects outcomes for up to 10 ms, or as long as a call to the server takes, before it reports them. Without
-    this log those tasks would run again. The server refuses outcomes that the process had reported: their leases have ended.
+    A process collects outcomes for up to 10 ms, or as long as a call to the server takes, before it reports them.
+    Without this log, tasks whose outcomes are still collected would run again after a kill. If the process had already
+    reported an outcome, the server refuses the second report, because the lease has ended.
 
-    The slot fills one half, and then empties and fills the other, so a half's worth of outcomes is always there. The length of a
-    half is written after its contents, so the contents are complete wherever the process was killed.
+    The log has two halves. When one half is full, the slot clears the other half and fills it, so the log always keeps
+    at least one half of the latest outcomes. The length of a half is written after its contents, so the contents are
+    complete even if the process is killed while it writes.
     """
 
     __slots__ = ("_at", "_current", "_half", "_halves", "_lengths")
@@ -132,7 +144,7 @@ class OutcomeLog:
                 *(shard_index, monotonic(), lease.task_id, lease.token, retries, outcome.kind, outcome.body),
                 *(outcome.trace, outcome.took, outcome.delay, outcome.uses_queue_backoff, outcome.limits),
             ),
-            2,  # this version takes half the time of later ones
+            2,  # this version of the format takes half the time of later versions
         )
         at = self._at
         end = at + 4 + len(entry)
@@ -147,7 +159,9 @@ class OutcomeLog:
         self._lengths[self._current] = self._at = end
 
     def read(self, shard_index: int, worker_id: str) -> Iterator[tuple[float, Outcome]]:
-        """The outcomes of the shard, and when each task ended. When the process is dead."""
+        """Return the outcomes of the shard, each with the time when its task ended. Call this only when the process is
+        dead.
+        """
         for length, half in zip(self._lengths, self._halves, strict=True):
             at = 0
             while at < length:
@@ -159,7 +173,9 @@ class OutcomeLog:
 
 
 class StatusBoard:
-    """The shared block. Made by the supervisor with `create_shared`, given to the child's process, used by both."""
+    """The block of memory that a supervisor and one child process share. The supervisor makes the board with
+    `create_shared` and passes it to the child.
+    """
 
     def __init__(self, memory: Any, slots: int, shard_count: int) -> None:
         self._memory, self.slots, self.shard_count = memory, slots, shard_count
@@ -174,22 +190,23 @@ class StatusBoard:
         self._ticked = take(8).cast("d")
         self._polled = take(8 * shard_count).cast("d")
         self.fences = take(8 * shard_count).cast("q")
-        """Number of each shard's fence, which grows each time the supervisor raises the fence."""
+        """The fence number of each shard, which grows each time the supervisor raises the fence."""
         self._lowered = take(8 * shard_count).cast("q")
         self._activity_header = take(16).cast("q")
-        """The version, which is odd while the report is replaced, and its length."""
+        """Two numbers of the activity report: its version, which is odd while the report is replaced, and its
+        length."""
         self._activity = take(ACTIVITY_BYTES)
         self._settled = take(8 * shard_count).cast("q")
-        """Number of reported outcomes of slots, for each shard."""
+        """Number of reported outcomes from slots, for each shard."""
         self._ended = [take(8 * shard_count).cast("q") for _ in range(slots)]
-        """Number of outcomes, for each slot and shard."""
+        """Number of outcomes that slots have recorded, for each slot and shard."""
         self._thread_ids = take(8 * slots).cast("q")
         self._versions = take(8 * slots).cast("q")
         self._started_tokens = [take(8 * STARTED_TOKENS_PER_SLOT).cast("q") for _ in range(slots)]
         self._records = [take(SLOT_BYTES) for _ in range(slots)]
         self.outcome_logs = [OutcomeLog(take(OutcomeLog.BYTES)) for _ in range(slots)]
         self._next = [0] * slots
-        """Position of the next token of each slot, in the child."""
+        """Position at which each slot's next token is written. Only the child uses this list."""
         self._is_ending = False
 
     @classmethod
@@ -198,7 +215,9 @@ class StatusBoard:
 
     @classmethod
     def in_file(cls, file: int, slots: int, shard_count: int) -> StatusBoard:
-        """Make a board for processes that have the same file (of `size`) open. The file is closed here; the memory stays."""
+        """Make a board in a file (of `size`) that several processes have open. The file is closed here; the mapped
+        memory stays.
+        """
         try:
             return cls(mmap.mmap(file, cls.size(slots, shard_count)), slots, shard_count)
         finally:
@@ -211,7 +230,7 @@ class StatusBoard:
 
     @staticmethod
     def size(slots: int, shard_count: int) -> int:
-        """Bytes."""
+        """Return the size of the board in bytes."""
         return (
             32
             + ACTIVITY_BYTES
@@ -222,10 +241,10 @@ class StatusBoard:
     def __reduce__(self) -> tuple[Any, ...]:
         return StatusBoard, (self._memory, self.slots, self.shard_count)
 
-    # --- the child's side ---
+    # --- called by the child ---
 
     def begin(self, slot: int, shard_index: int, lease: Lease, started: float, timeout: float) -> None:
-        """One task has begun. Called for every task: 0.5 µs."""
+        """Record that a task begins in the slot. Called for every task; takes 0.5 µs."""
         name = lease.task_id.encode()
         record = self._records[slot]
         _ONE.pack_into(record, 0, started, timeout, shard_index, 1, lease.token, lease.retry_count & 0xFFFF, len(name))
@@ -255,33 +274,35 @@ class StatusBoard:
         self._versions[slot] += 1
 
     def extend(self, slot: int, seconds: float) -> None:
-        """Move the time limit of the slot's task. By its thread, or one that it waits for."""
+        """Move the time limit of the slot's task. Called by the slot's thread, or by a thread for which the slot's
+        thread waits.
+        """
         (timeout,) = _TIMEOUT.unpack_from(self._records[slot], 8)
         _TIMEOUT.pack_into(self._records[slot], 8, timeout + seconds)
         self._versions[slot] += 2
 
     def record_poll(self, shard_index: int) -> None:
-        """The loop of this queue came round: it has the server's answer, or no question to ask."""
+        """Record that the fetch loop of this queue made a round: the server has answered, or no call was necessary."""
         self._polled[shard_index] += 1
 
     def record_tick(self) -> None:
-        """The process responds: written 2 to 20 times a second."""
+        """Record that the process responds. Called 2 to 20 times a second."""
         self._ticked[0] = math.inf if self._is_ending else self._ticked[0] + 1
 
     def set_thread(self, slot: int, thread_id: int) -> None:
-        """Set the system's id of the slot's thread."""
+        """Set the operating system's id of the slot's thread."""
         self._thread_ids[slot] = thread_id
 
     def record_outcomes(self, slot: int, shard_index: int, count: int) -> None:
-        """Count outcomes of the slot that are to be reported. Called by the owner of the slot."""
+        """Count outcomes of the slot that must be reported. Called by the thread or loop that uses the slot."""
         self._ended[slot][shard_index] += count
 
     def set_settled(self, shard_index: int, count: int) -> None:
-        """Set the number of reported outcomes of slots. Called by one thread at a time."""
+        """Set the number of reported outcomes from slots. Called by one thread at a time."""
         self._settled[shard_index] = count
 
     def end_ticking(self) -> None:
-        """Record that the process is ending. From now on it is not expected to respond."""
+        """Record that the process is ending, so the supervisor no longer expects a response."""
         self._is_ending = True
         self._ticked[0] = math.inf
 
@@ -292,63 +313,69 @@ class StatusBoard:
         self._done[0] += tasks
 
     def read_start(self, slot: int) -> float | None:
-        """Return the time when the task of this slot began, or None while the slot runs nothing."""
+        """Return the time when the task in this slot began, or None while the slot runs no task."""
         started: float = _STARTED.unpack_from(self._records[slot], 0)[0]
         return started if self._versions[slot] & 1 else None
 
     def set_activity(self, report: bytes) -> None:
-        """Replace the report about the slots. By one thread."""
+        """Replace the activity report about the slots. Called by one thread only."""
         self._activity_header[0] += 1
         self._activity[: len(report)] = report
         self._activity_header[1] = len(report)
         self._activity_header[0] += 1
 
-    # --- the supervisor's side ---
+    # --- called by the supervisor ---
 
     @property
     def done(self) -> int:
-        """Tasks whose outcomes were sent."""
+        """Return the number of tasks whose outcomes were reported."""
         return self._done[0]
 
     @property
     def ticks(self) -> float:
-        """Grows while the process responds; 0 before it has begun, infinite when it ends."""
+        """Return a number that grows while the process responds; 0 before the process has begun, infinite when it is
+        ending.
+        """
         return self._ticked[0]
 
     def polls(self, shard_index: int) -> float:
-        """Return a number that grows when the loop of this shard makes a round; 0 before the first round."""
+        """Return a number that grows with each round of the shard's fetch loop; 0 before the first round."""
         return self._polled[shard_index]
 
     def count_unreported(self, shard_index: int) -> tuple[int, int]:
-        """Return the number of outcomes of slots that are not reported, and the number of those that are."""
+        """Return two numbers of outcomes from slots: those not yet reported, and those reported."""
         settled = self._settled[shard_index]
         return sum(ended[shard_index] for ended in self._ended) - settled, settled
 
     def versions(self) -> list[int]:
-        """Return a number for each slot that changes when a task begins or ends there, or gets more time. An odd number
-        means that a task is running."""
+        """Return a number for each slot that changes when a task in the slot begins, ends, or gets more time. An odd
+        number means that a task is running.
+        """
         return self._versions.tolist()
 
     def thread_id(self, slot: int) -> int:
-        """Return the system's id of the slot's thread; 0 before the thread has begun."""
+        """Return the operating system's id of the slot's thread; 0 before the thread has begun."""
         return self._thread_ids[slot]
 
     def read_occupied_slot(self, slot: int) -> OccupiedSlot | None:
-        """Describe the task or batch of this slot; None while it runs nothing."""
+        """Return the task or batch that runs in this slot; None while the slot runs no task."""
         return self._read(slot)
 
     def raise_fence(self, shard_index: int) -> int:
-        """Prevent the start of all leases that the child has received until now. Leases that have begun go on. Return the fence's
-        number."""
+        """Prevent the start of all leases that the child has received until now. Tasks that have started go on. Return
+        the new fence number.
+        """
         self.fences[shard_index] += 1
         return self.fences[shard_index]
 
     def lower_fence(self, shard_index: int, number: int) -> None:
-        """Let the child fetch again: all leases behind the fence with this ``number`` have been given back."""
+        """Let the child fetch again, because all leases that were received before the fence got this ``number`` have
+        been given back.
+        """
         self._lowered[shard_index] = number
 
     def started_tokens(self, shard_index: int) -> set[int]:
-        """Return the tokens of the tasks that began last. All tasks whose outcomes are not reported are among them."""
+        """Return the tokens of the tasks that started last. These include all tasks whose outcomes are not reported."""
         mask = (1 << SHARD_INDEX_BITS) - 1
         return {
             entry >> SHARD_INDEX_BITS
@@ -358,14 +385,17 @@ class StatusBoard:
         }
 
     def logged_outcomes(self, shard_index: int, worker_id: str) -> list[Outcome]:
-        """Return the outcomes of the tasks that ended last; all unreported ones are among them. Call this when the process is
-        dead."""
+        """Return the outcomes of the tasks that ended last. These include all outcomes that are not reported. Call this
+        only when the process is dead.
+        """
         found = [entry for log in self.outcome_logs for entry in log.read(shard_index, worker_id)]
         found.sort(key=itemgetter(0))
         return [outcome for _, outcome in found[-MAX_REPORTED_OUTCOMES:]]
 
     def activity(self) -> bytes:
-        """The process's last report about its slots; empty if there is none, or the process died while it replaced it."""
+        """Return the process's last report about its slots. Empty if the process has sent none, or died while it
+        replaced the report.
+        """
         for _ in range(100):
             version = self._activity_header[0]
             report = bytes(self._activity[: self._activity_header[1]])
@@ -374,12 +404,13 @@ class StatusBoard:
         return b""
 
     def count_running(self) -> int:
-        """The number of occupied slots."""
+        """Return the number of occupied slots."""
         return sum(version & 1 for version in self._versions.tolist())
 
     def overdue(self, now: float) -> list[OccupiedSlot]:
-        """Return the slots whose tasks have exceeded their limit. For other slots, only the limit is read, because this is called
-        often."""
+        """Return the slots whose tasks have exceeded their time limit. If the limit is not exceeded, the other fields
+        of the slot are not read, because this method is called often.
+        """
         found: list[OccupiedSlot] = []
         for slot, version in enumerate(self._versions.tolist()):
             if version & 1 and now > sum(_LIMIT.unpack_from(self._records[slot])):
@@ -393,7 +424,7 @@ class StatusBoard:
         return [running for running in found if running is not None]
 
     def _read(self, slot: int) -> OccupiedSlot | None:
-        for _ in range(100):  # a record that changed during each of 100 reads is reported as empty
+        for _ in range(100):  # a record that changed during each of 100 reads is treated as empty
             version = self._versions[slot]
             if not version & 1:
                 return None

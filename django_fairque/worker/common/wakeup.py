@@ -1,4 +1,6 @@
-"""Lets threads of a worker wake each other. `threading.Event` and `queue.Queue` would cost as much as a short task."""
+"""Lets threads of a worker wake each other. `threading.Event` and `queue.Queue` would take as much time as a short
+task.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Protocol
 
 
 class Wakeup:
-    """One thread waits, any thread notifies. A notification while no thread waits ends the next wait at once."""
+    """Lets one thread wait, and any thread wake it. A call of `notify` while no thread waits ends the next wait at
+    once.
+    """
 
     __slots__ = ("_lock", "is_waiting")
 
@@ -16,19 +20,20 @@ class Wakeup:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
         self.is_waiting = False
-        """Whether `notify` would wake a thread. A caller that notifies for every task reads this first."""
+        """Whether `notify` would wake a thread. A caller that would call `notify` for every task reads this first."""
 
     def notify(self) -> None:
         self.is_waiting = False
         try:
             self._lock.release()
-        except RuntimeError:  # the lock was released before
+        except RuntimeError:  # another thread has released the lock before
             return
 
     def wait(self, seconds: float, is_due: Callable[[], bool] = bool) -> None:
         """Sleep until `notify` is called, or ``seconds`` have passed.
 
-        ``is_due`` is called once other threads can see ``is_waiting``, so that nothing that happened before is missed.
+        ``is_due`` returns whether there is already a reason not to sleep. The call is made after ``is_waiting`` is set,
+        so an event in between is not missed.
         """
         self.is_waiting = True
         if not is_due():
@@ -37,17 +42,17 @@ class Wakeup:
 
 
 class IdleSlot(Protocol):
-    """A slot without work."""
+    """A slot that waits for work."""
 
     def wake(self) -> object:
-        """Let its thread go on with it."""
+        """Let the slot's thread continue with the slot."""
 
     def go_on(self) -> object:
-        """Take work, on the event loop."""
+        """Take work for the slot. Called on the event loop."""
 
 
 class IdleSlots:
-    """Slots that wait for work. The last to come is the first to be woken."""
+    """The slots that wait for work. The slot that began to wait last is woken first."""
 
     def __init__(self) -> None:
         self._slots: list[IdleSlot] = []
@@ -56,7 +61,7 @@ class IdleSlots:
         return len(self._slots)
 
     def add(self, slot: IdleSlot, has_work: Callable[[], bool]) -> bool:
-        """Let the slot wait. False if there is work already, so that it does not wait."""
+        """Add a slot that waits for work. Return False if there is work already, so that the slot does not wait."""
         self._slots.append(slot)
         if not has_work():
             return True
@@ -67,7 +72,7 @@ class IdleSlots:
         return False
 
     def take(self, count: int) -> list[IdleSlot]:
-        """Up to ``count`` slots, which no longer wait here."""
+        """Remove and return up to ``count`` slots that wait."""
         taken: list[IdleSlot] = []
         while len(taken) < count:
             try:

@@ -1,2 +1,3 @@
-"""Runs tasks in threads and on event loops, within their time limits and isolated from each other. Nothing here calls the
-server."""
+"""Runs tasks in threads and on event loops, within their time limits and isolated from each other. No module in this
+package calls the server.
+"""

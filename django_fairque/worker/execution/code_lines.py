@@ -1,7 +1,7 @@
 """Finds the line of the project's code that a thread or a coroutine runs, as text: ``shop/tasks.py:30 wait_for_a_lock``.
 
-The text has names of files and functions only, never values. The names come from code objects, which a task may have made with
-any text in them.
+The text has names of files and functions only, never values of variables. But a task may create code objects with any
+text as a name, so the names are not to be trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 MAX_FRAMES = 200
-"""Frames of a stack, and coroutines that await each other, that are examined."""
+"""Maximum number of stack frames that are examined, and of coroutines that await each other."""
 MAX_PATH_CHARACTERS, MAX_FUNCTION_CHARACTERS = 60, 48
 _LIBRARY_FOLDERS = tuple(f"{folder}{os.sep}" for folder in (Path(os.__file__).parent, Path(__file__).parents[2]))
 """The folders of the standard library and of this package."""
@@ -23,14 +23,17 @@ _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 
 
 def find_thread_line(frame: FrameType | None) -> str:
-    """Return the line at which a thread is, whose innermost frame this is; empty if it has none."""
+    """Return the line of the project's code that a thread runs, where ``frame`` is the thread's innermost frame; empty
+    if it has none.
+    """
     return _describe(_walk(frame, None))
 
 
 def find_coroutine_line(coroutine: Any, loop_frame: FrameType | None) -> str:
-    """Return the line that a coroutine awaits, or runs; empty if it has ended.
+    """Return the line that a coroutine awaits or runs; empty if the coroutine has ended.
 
-    ``loop_frame`` is the innermost frame of the loop's thread. A running coroutine may have called functions.
+    ``loop_frame`` is the innermost frame of the loop's thread. For a running coroutine, the search begins there,
+    because the coroutine may have called functions.
     """
     if type(coroutine) is CoroutineType and coroutine.cr_running:
         return _describe(_walk(loop_frame, coroutine.cr_frame))
@@ -49,9 +52,9 @@ def _walk(frame: FrameType | None, last: FrameType | None) -> Iterator[FrameType
 
 
 def _follow(awaited: Any) -> Iterator[FrameType]:
-    """Yield the frame of a coroutine that is suspended, then the frame of the one that it awaits, and so on.
+    """Yield the frame of a suspended coroutine, then the frame of the coroutine that it awaits, and so on.
 
-    The type is compared because `isinstance` calls code of an awaitable object of the project.
+    Types are compared with ``is``, because `isinstance` could call code of the project's awaitable objects.
     """
     for _ in range(MAX_FRAMES):
         if type(awaited) is CoroutineType:
@@ -66,7 +69,7 @@ def _follow(awaited: Any) -> Iterator[FrameType]:
 
 
 def _describe(frames: Iterable[FrameType]) -> str:
-    """Describe the first frame of the project's code; without one, the first frame."""
+    """Describe the first frame that belongs to the project's code; if there is none, the first frame."""
     innermost: FrameType | None = None
     for frame in frames:
         if _locate(str.__str__(frame.f_code.co_filename))[1]:
@@ -88,9 +91,11 @@ def _format(frame: FrameType) -> str:
 
 @lru_cache(maxsize=1024)
 def _locate(path: str) -> tuple[str, bool]:
-    """Return the path below the folder that Python imports it from, and whether it is a file of the project.
+    """Return the path of a file below the folder that Python imports it from, and whether the file belongs to the
+    project.
 
-    Outside of these folders only the file's name is returned: a path would reveal the folders of the machine.
+    For a file outside of the import folders only the file's name is returned, because a path would reveal the folders
+    of the machine.
     """
     folders = [entry.rstrip(os.sep) + os.sep for entry in sys.path if isinstance(entry, str) and len(entry) > 1]
     folder = max((folder for folder in folders if path.startswith(folder)), key=len, default="")

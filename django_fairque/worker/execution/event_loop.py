@@ -1,15 +1,16 @@
-"""The event loop that runs a worker's ``async def`` tasks: one in a separate thread (`EventLoop`), or the one that the program
-runs (`RunningLoop`).
+"""The event loop that runs a worker's ``async def`` tasks: either a loop in a separate thread (`EventLoop`), or the
+loop that the program runs (`RunningLoop`).
 
-Each coroutine occupies a slot of the worker, so coroutines and threads share one limit. When a coroutine ends, the loop finishes
-its work and takes the slot's next task itself, without waking the slot's thread (`Slot.go_on`).
+Each coroutine occupies a slot of the worker, so coroutines and threads share one limit. When a coroutine ends, the loop
+records the outcome and takes the slot's next task itself, without waking the slot's thread (`Slot.go_on`).
 
-The coroutines of all users share the loop, so none of them may end it: `LoopThread` refuses ``loop.stop()`` and the like, a
-`SystemExit` that a coroutine lets through only makes the loop run on, and `ProtectedTask` refuses to be canceled by the
-coroutines of other tasks. A loop that broke all the same is replaced; its coroutines start again, each on a separate loop. The
-loop of the program is the program's own: it is not protected, and never replaced, stopped or closed.
+The coroutines of all users share the loop, so none of them may end it. `LoopThread` refuses ``loop.stop()`` and similar
+calls. If a coroutine raises `SystemExit`, the loop is started again. `ProtectedTask` refuses to be canceled by the
+coroutines of other tasks. If a loop breaks nevertheless, a new loop replaces it, and its coroutines start again, each
+on a separate loop. The loop of a program (`RunningLoop`) is not protected, and never replaced, stopped or closed.
 
-`LoopMonitor` notices that a loop is blocked: one of its coroutines computes, or waits, without ``await``, and no other can go on.
+`LoopMonitor` notices that a loop is blocked: a coroutine computes or waits without ``await``, so no other coroutine can
+continue.
 """
 
 from __future__ import annotations
@@ -45,38 +46,44 @@ if TYPE_CHECKING:
 
 
 LOOP_REQUEST_SECONDS = 0.4
-"""Seconds between two requests that the loop is to answer. Only while it has coroutines."""
+"""Seconds between two requests that the monitor sends to the loop, while the loop has coroutines."""
 LOOP_BLOCKED_SECONDS = 0.9
-"""Seconds without an answer after which the loop counts as blocked. Checked twice a second, this takes less than 2 seconds."""
+"""Seconds without an answer after which the loop counts as blocked. The check runs twice a second, so a blocked loop is
+noticed within 2 seconds."""
 LOOP_STOPPED_SECONDS = 5.0
-"""Seconds after which an idle event loop of the program counts as stopped. A program may call ``run_until_complete`` several
-times, with pauses in which its loop is idle."""
+"""Seconds after which an idle event loop of the program counts as stopped. A program may call ``run_until_complete``
+several times, and its loop is idle in between."""
 SLOTS_PER_TURN = 16
-"""Slots that take work at one turn of the loop, some 0.1 ms each: in between, whatever else runs on the loop goes on."""
+"""Maximum number of slots that take work in one turn of the loop, about 0.1 ms each. Between turns, other callbacks of
+the loop run."""
 MAX_STACK_CHARACTERS = 4_000
-"""Characters of a stack that are logged (the end of it, where the blocking call is)."""
+"""Maximum characters of a logged stack. The end of the stack is kept, because the blocking call is there."""
 
 
 @dataclass(frozen=True)
 class BlockedLoop:
-    """A loop that is blocked. Leases are ``(shard index, token)``; a batch has the lease of its first task."""
+    """Describes a loop that is blocked. Leases are ``(shard index, token)``; for a batch, the lease of its first
+    task.
+    """
 
     task: str
-    """The task that blocks it, as a log line names it; empty if it is not known."""
+    """The task that blocks the loop, as text for a log line; empty if the task is not known."""
     stack: str
     seconds: float
     culprit: tuple[int, int] | None
     """The lease of the task that blocks the loop. None if it is unknown, or if the task has ended but its code still runs."""
     others: frozenset[tuple[int, int]]
-    """Leases of the other coroutines on the loop. Their tasks are not the cause."""
+    """Leases of the other coroutines on the loop, whose tasks do not block it."""
 
 
 class LoopMonitor:
-    """Sends requests to a loop to notice that it is blocked. One thread, which is not the loop's, calls `check`."""
+    """Sends requests to a loop to notice that the loop is blocked. A single thread, other than the loop's thread, calls
+    `check`.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, host: JobLoop) -> None:
         self.blocked: BlockedLoop | None = None
-        """The last result of `check`."""
+        """The result of the last `check`: None if the loop is not blocked."""
         self._loop = loop
         self._host = host
         self._lock = threading.Lock()
@@ -84,11 +91,13 @@ class LoopMonitor:
         """The time (`time.monotonic()`) of the request that the loop has not answered yet."""
         self._next_request = 0.0
         self.is_blocked = False
-        """Whether nothing can begin on the loop now. From any thread."""
+        """Whether the loop is blocked, so that no work can begin on it now. Any thread may read this."""
         self._culprit: Job | None = None
 
     def check(self, now: float) -> bool:
-        """Update `blocked`. Return whether it has changed: the loop is blocked by another task than before, or continues."""
+        """Update `blocked`. Return True if the state has changed: a different task blocks the loop, or the loop is no
+        longer blocked.
+        """
         requested_at = self._requested_at
         if requested_at is None:
             if now >= self._next_request and self._host.is_used:
@@ -102,7 +111,7 @@ class LoopMonitor:
         return goes_on
 
     def _answer(self) -> None:
-        """Answer the request. Runs on the loop."""
+        """Answer the monitor's request. Runs on the loop."""
         with self._lock:
             requested_at, self._requested_at = self._requested_at, None
             was_blocked, self.is_blocked = self.is_blocked, False
@@ -115,9 +124,9 @@ class LoopMonitor:
         context = find_context(reversed(frames))
         task = asyncio.current_task(self._loop)
         if frame is None or (context is None and task is None):
-            return False  # the loop runs nothing, so it is only late, as this thread is: the machine is busy
+            return False  # no code runs on the loop, so its answer is only late, because the machine is busy
         coroutines = self._host.coroutines()
-        # Loops of other makers may have no frames of Python.
+        # Event loops of other libraries may have no Python frames.
         owner: Any = getattr(task, "owner", None) if context is None else context.get(stopped)
         culprit = next((job for job in coroutines if job is owner), None)
         with self._lock:
@@ -128,7 +137,7 @@ class LoopMonitor:
         lease = None if culprit is None else _lease_key(culprit)
         if self.blocked is not None and self.blocked.culprit == lease:
             return False
-        leases = getattr(owner, "leases", ())  # the owner may have ended, if it left code running
+        leases = getattr(owner, "leases", ())  # the owner may have ended, and left code running
         self.blocked = BlockedLoop(
             describe_leases(leases) if leases else "",
             _format_stack(frames),
@@ -151,7 +160,9 @@ def _is_handle_frame(frame: FrameType) -> bool:
 
 
 def find_context(frames: Iterable[FrameType]) -> Context | None:
-    """Return the context in which one of these frames runs a callback or the step of a coroutine; None if none does."""
+    """Return the context in which one of these stack frames runs a callback or a step of a coroutine; None if no frame
+    does.
+    """
     for frame in frames:
         if _is_handle_frame(frame):
             handle: Any = frame.f_locals.get("self")
@@ -169,15 +180,17 @@ def _lease_key(job: Job) -> tuple[int, int]:
 
 
 MAX_COROUTINE_RESTARTS = 3
-"""The number of times that a coroutine is started again because another task canceled an asyncio task that it awaited."""
+"""Maximum number of times that a coroutine is started again because another task canceled an asyncio task that it
+awaited."""
 WORKER_FAULT_RETRY_SECONDS = 5.0
-"""Seconds after which a task is tried again when the worker itself failed: not at once, as it may fail each time."""
+"""Seconds after which a task is tried again when the worker itself failed. The task is not tried at once, because the
+worker may fail again."""
 PROTECTED_LOOP_METHODS = ("stop", "close", "shutdown_asyncgens", "shutdown_default_executor")
-"""Methods of the loop that end it, or something that all coroutines on it share."""
+"""Methods of an event loop that end the loop or a resource that all its coroutines share."""
 
 
 class Interrupted(Exception):  # noqa: N818 - says what was done to it
-    """The coroutine was stopped from outside. ``kind`` is the class of the exception that stopped it."""
+    """Raised for a coroutine that the worker stopped. ``kind`` is the class of the exception that stopped it."""
 
     def __init__(self, kind: type[BaseException]) -> None:
         super().__init__(kind)
@@ -199,18 +212,18 @@ def outcomes_after_fault(leases: Sequence[Lease]) -> list[Outcome]:
 
 
 class EventLoopLostError(Exception):
-    """The event loop broke while the coroutine ran on it, or before it began."""
+    """Raised when the event loop broke before a coroutine began or while it ran."""
 
 
 class ProtectedTask(asyncio.Task[Any]):
-    """An `asyncio.Task` that can't be canceled by the coroutines of other tasks of the queue.
+    """An `asyncio.Task` that can't be canceled by the coroutines of other queue tasks.
 
-    Code that cancels all tasks of the loop cancels only those that belong to the same task of the queue. Callers that belong to
-    no task of the queue (the program that an `AsyncWorker` runs in) are not restricted.
+    If a queue task cancels all asyncio tasks of the loop, only asyncio tasks of the same queue task are canceled. Code
+    that belongs to no queue task (the program in which an `AsyncWorker` runs) is not restricted.
     """
 
     owner: Job | None = None
-    """The task of the queue that runs here."""
+    """The job of the queue task that runs in this asyncio task."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         caller = stopped.get()
@@ -227,16 +240,17 @@ class ProtectedTask(asyncio.Task[Any]):
 
 
 class Job(Stop):
-    """A coroutine in an `asyncio.Task`, with a time limit. ``kind`` is the class of the exception that stopped it.
+    """A coroutine that runs a queue task in an `asyncio.Task`, with a time limit. ``kind`` is the class of the
+    exception that stopped the coroutine.
 
     Args:
-        begin: makes the coroutine.
-        timeout: seconds after which it is stopped with `SoftTimeLimitExceeded`.
-        leases: the leases of the task, or of the tasks of a batch, that it runs.
-        shard_index: the index of their shard among all shards of this worker.
-        on_extended: called with the number of seconds by which its time limit was moved.
+        begin: creates the coroutine.
+        timeout: seconds after which the coroutine is stopped with `SoftTimeLimitExceeded`.
+        leases: the leases of the task, or of the tasks of a batch, that the coroutine runs.
+        shard_index: the index of the leases' shard among all shards of this worker.
+        on_extended: called with the number of seconds by which the time limit was moved.
         on_end: called with the job, on the loop, when the coroutine has ended.
-        on_lost: called with the job instead, from any thread, when it was given back or its loop broke.
+        on_lost: called instead of ``on_end``, from any thread, when the job was given back or its loop broke.
     """
 
     def __init__(
@@ -253,11 +267,12 @@ class Job(Stop):
         self.leases = leases
         self.shard_index = shard_index
         self.has_begun = False
-        """The code of the task has begun."""
+        """Whether the code of the task has begun."""
         self.was_disturbed = False
-        """The coroutine of another task tried to cancel it, and may have canceled asyncio tasks that it waits for."""
+        """Whether another task's coroutine tried to cancel this job, and so may have canceled asyncio tasks for which
+        the job waits."""
         self.loop: JobLoop | None = None
-        """The loop on which it runs, or is to begin."""
+        """The loop on which the job runs or will begin."""
         self._begin = begin
         self._timeout = timeout
         self._on_extended = on_extended
@@ -269,7 +284,8 @@ class Job(Stop):
         self._is_given_back = False
         self._is_lost = False
         self._is_over = _thread.allocate_lock()
-        """Taken when the end is reported, so that it is reported once: a job that was given back can end on its loop later."""
+        """A lock that is acquired when the end of the job is reported, so that the end is reported only once. A job
+        that was given back can still end on its loop later."""
 
     # --- on the loop ---
 
@@ -282,7 +298,9 @@ class Job(Stop):
 
     async def _run(self) -> Any:
         token = stopped.set(self)
-        await isolation.clean_up_coroutine()  # before the limit begins: that thread may be busy with another's query
+        # before the time limit begins, because the thread for synchronous code may be busy with a query of another
+        # coroutine
+        await isolation.clean_up_coroutine()
         if not self._begins():
             stopped.reset(token)
             return None
@@ -294,32 +312,33 @@ class Job(Stop):
         finally:
             self._timer.cancel()
             await isolation.clean_up_coroutine()
-            # A reference back to this object would keep what the task has left in its context until the next garbage collection.
+            # Reset the variable, because a reference from the context to this job would keep the task's values alive
+            # until the next garbage collection.
             stopped.reset(token)
 
     def _begins(self) -> bool:
-        """Decide whether the code of the task begins: it does, unless the job was given back."""
+        """Return whether the code of the task begins. False if the job was given back."""
         assert self.loop is not None  # noqa: S101 - it was accepted
         with self.loop.lock:
             self.has_begun = not self._is_given_back
         return self.has_begun
 
     def _end(self, task: ProtectedTask) -> None:
-        task.owner = None  # the reference back would keep the job alive
+        task.owner = None  # otherwise this reference would keep the job alive
         if self.loop is not None:
             self.loop.forget(self)
         if self._is_over.acquire(blocking=False):
             self._on_end(self)
 
     def stop(self, kind: type[BaseException], *, again: bool = False) -> None:
-        """Cancel the coroutine, but only once. With ``again`` cancel it even if this was done before."""
+        """Cancel the coroutine, unless this was done before. With ``again``, cancel it in any case."""
         if self._task is not None and not self._task.done() and (again or self.kind is None):
             self.kind = self.kind or kind
-            # `ProtectedTask.cancel` would refuse this if another task of the queue is the caller.
+            # `ProtectedTask.cancel` would refuse this if a coroutine of another queue task is the caller.
             asyncio.Task.cancel(self._task)
 
     def extend(self, seconds: float) -> None:
-        """Move the time limit by the seconds for which another task kept the coroutine from running."""
+        """Extend the time limit by the ``seconds`` for which another task blocked the loop."""
         if self._timer is None or self.kind is not None:
             return
         when = self._timer.when() + seconds
@@ -330,11 +349,15 @@ class Job(Stop):
     # --- from any thread ---
 
     def is_to_be_repeated(self, outcomes: Sequence[Outcome]) -> bool:
-        """Return whether it has failed because another task canceled an asyncio task that it awaited."""
+        """Return whether the coroutine must be started again, because it failed after another task canceled an asyncio
+        task that it awaited.
+        """
         return self.was_disturbed and self.kind is None and any(outcome.kind == "fail" for outcome in outcomes)
 
     def is_first_report(self) -> bool:
-        """Return whether this is the first report that the run tried to harm other tasks: only one line is logged for a run."""
+        """Return True for the first report that this job tried to harm other tasks, and False later. Only the first
+        report is logged.
+        """
         was_reported, self._was_reported = self._was_reported, True
         return not was_reported
 
@@ -346,12 +369,14 @@ class Job(Stop):
         return find_coroutine_line(self._task.get_coro(), stacks.get(self.loop.thread_id))
 
     def give_back(self) -> None:
-        """Let the slot give the task back. Called before the job begins, or if the loop has stopped."""
+        """Mark the job as given back, so that its slot returns the task to the queue. Called before the job begins, or
+        if the loop has stopped.
+        """
         self._is_given_back = True
         self._report_lost()
 
     def lose(self) -> None:
-        """Report that the loop broke, so that the slot starts the coroutine again."""
+        """Report that the loop of this job broke, so that the slot starts the coroutine again."""
         self._is_lost = self._task is None or not self._task.done()
         self._report_lost()
 
@@ -360,7 +385,7 @@ class Job(Stop):
             self._on_lost(self)
 
     def interrupt(self, kind: type[BaseException]) -> None:
-        """Stop the coroutine, from any thread."""
+        """Stop the coroutine. Can be called from any thread."""
         if self.loop is not None:
             self.loop.call_soon(self.stop, kind)
 
@@ -368,8 +393,8 @@ class Job(Stop):
         """Return the coroutine's result, or raise its exception.
 
         Raises:
-            Interrupted: the coroutine was stopped, and has not returned.
-            EventLoopLostError: its loop broke.
+            Interrupted: the coroutine was stopped before it returned.
+            EventLoopLostError: the coroutine's loop broke.
         """
         if self._is_lost:
             raise EventLoopLostError
@@ -382,7 +407,7 @@ class Job(Stop):
 
 
 class JobLoop:
-    """An event loop and the jobs on it."""
+    """An event loop and the jobs that run on it."""
 
     thread_id = 0
     """The id (`threading.get_ident`) of the thread that runs the loop; 0 before it has started."""
@@ -391,26 +416,28 @@ class JobLoop:
         self._loop = loop
         self._jobs: set[Job] = set()
         self._accepted: list[tuple[Job, Context]] = []
-        """Jobs that are to begin at the next turn of the loop, each in its context."""
+        """Jobs that will begin at the next turn of the loop, each with its context."""
         self._idle_slots: list[IdleSlot] = []
-        """Slots that are to take work at the next turns of the loop."""
+        """Slots that will take work at the next turns of the loop."""
         self.lock = threading.Lock()
-        """Held while it is decided whether a job begins."""
+        """A lock that is held while the loop decides whether a job begins."""
         self._is_lost = False
         self._gives_back = False
         self._monitor = LoopMonitor(loop, self)
 
     @property
     def is_used(self) -> bool:
-        """Whether something runs here, or is to begin. From any thread."""
+        """Return whether a job runs on this loop or will begin. Can be called from any thread."""
         return bool(self._jobs or self._idle_slots)
 
     def coroutines(self) -> list[Job]:
-        """Return the jobs that have begun. From any thread."""
+        """Return the jobs that have begun. Can be called from any thread."""
         return [job for job in self._jobs.copy() if job.has_begun]
 
     def accept(self, job: Job) -> bool:
-        """Start the job at the next turn of the loop, or give it back. Return False if the loop is lost. From any thread."""
+        """Start the job at the next turn of the loop, or give it back. Return False if the loop broke. Can be called
+        from any thread.
+        """
         with self.lock:
             if self._is_lost:
                 return False
@@ -420,12 +447,14 @@ class JobLoop:
             self._jobs.add(job)
             job.loop = self
             self._accepted.append((job, copy_context()))
-            if len(self._accepted) == 1:  # the loop is woken once for all jobs that come before its next turn
+            if len(self._accepted) == 1:  # wake the loop only for the first of the jobs that begin at its next turn
                 self.call_soon(self._start_accepted)
         return True
 
     def serve(self, slots: Sequence[IdleSlot]) -> None:
-        """Let these idle slots take work on the loop, or in their threads if the loop can't begin anything. From any thread."""
+        """Let these idle slots take work on the loop. If the loop can't begin any work, their threads take the work.
+        Can be called from any thread.
+        """
         with self.lock:
             self._idle_slots += slots
             if self._is_lost or self._gives_back or self._monitor.is_blocked:
@@ -442,24 +471,27 @@ class JobLoop:
             slot.go_on()
 
     def _wake_slots(self) -> None:
-        """Leave the idle slots to their threads. The caller holds the lock."""
+        """Wake the threads of the idle slots, because the loop can't take work for them. The caller holds the lock."""
         slots, self._idle_slots = self._idle_slots, []
         for slot in slots:
             slot.wake()
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function on the loop, unless it is closed. From any thread."""
+        """Call a function on the loop, unless the loop is closed. Can be called from any thread."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def check(self, on_changed: Callable[[BlockedLoop | None], object]) -> None:
-        """Report if a coroutine blocks the loop, or, with None, if the loop goes on. Called at least twice a second, by one
-        thread."""
+        """Report when a coroutine blocks the loop, and report None when the loop continues. Called at least twice a
+        second, by one thread.
+        """
         if self._monitor.check(monotonic()):
             on_changed(self._monitor.blocked)
 
     def give_back_waiting(self) -> None:
-        """Give back the jobs that have not begun, and leave idle slots to their threads. From any thread."""
+        """Give back the jobs that have not begun, and let the threads of idle slots take work. Can be called from any
+        thread.
+        """
         with self.lock:
             self._wake_slots()
             for job in [job for job in self._jobs.copy() if not job.has_begun]:
@@ -467,7 +499,9 @@ class JobLoop:
                 job.give_back()
 
     def extend_limits(self, seconds: float, culprit: Job | None) -> None:
-        """Extend the time limits of the jobs that the culprit has blocked. Runs on the loop, before other callbacks."""
+        """Extend the time limits of the jobs that a blocking task has delayed. Runs on the loop, before other
+        callbacks.
+        """
         for job in self.coroutines():
             if job is not culprit:
                 job.extend(seconds)
@@ -475,7 +509,7 @@ class JobLoop:
     def _start_accepted(self) -> None:
         with self.lock:
             accepted, self._accepted = self._accepted, []
-        for job, context in accepted:  # without the lock, for which the slots' threads wait
+        for job, context in accepted:  # outside of the lock, because the slots' threads wait for the lock
             context.run(job.start)
 
     def forget(self, job: Job) -> None:
@@ -484,7 +518,7 @@ class JobLoop:
 
 
 class RunningLoop(JobLoop):
-    """The event loop that runs in the calling thread, which is the program's."""
+    """The event loop that runs in the calling thread and belongs to the program."""
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop())
@@ -495,14 +529,16 @@ class RunningLoop(JobLoop):
         self.accept(job)
 
     submit_alone = submit
-    """This loop is never replaced, so no job has to run on a separate one."""
+    """A program's loop is never replaced, so no job needs a separate loop."""
 
     def cancel(self, *, again: bool = False) -> None:
-        """Give back the jobs that have not begun, cancel the others, and begin no more. Call it on the loop, or if that stopped.
+        """Give back the jobs that have not begun, cancel the other jobs, and begin no more. Call this on the loop, or
+        after the loop has stopped.
 
-        ``again`` cancels jobs that were canceled before, and so interrupts a coroutine that is cleaning up. This is needed
-        because `asyncio.wait_for`, with which redis-py sends, loses a cancellation that comes at the moment at which the awaited
-        future is done (https://github.com/python/cpython/issues/86296; fixed in Python 3.12).
+        ``again`` also cancels jobs that were canceled before, and so interrupts a coroutine that is cleaning up. A
+        repetition is necessary because redis-py sends with `asyncio.wait_for`, which loses a cancellation if the
+        awaited future is done at the same moment (https://github.com/python/cpython/issues/86296; fixed in Python
+        3.12).
         """
         self.end()
         self.give_back_waiting()
@@ -530,13 +566,15 @@ class RunningLoop(JobLoop):
 
 
 class LoopThread(JobLoop, threading.Thread):
-    """The thread of one event loop. Ends when `end` is called or the loop breaks; with ``single``, after the only job."""
+    """The thread of one event loop. The thread ends when `end` is called or the loop breaks; with ``single``, after its
+    only job.
+    """
 
     def __init__(self, *, close_connections: bool, single: bool = False) -> None:
         threading.Thread.__init__(self, name="fairque-loop", daemon=True)
         JobLoop.__init__(self, asyncio.new_event_loop())
         self._loop.set_exception_handler(_report_loop_error)
-        with contextlib.suppress(AttributeError):  # raised by a loop that has its own clock
+        with contextlib.suppress(AttributeError):  # a loop with its own clock raises this
             self._loop.time = monotonic  # type: ignore[method-assign] # also after a task has patched the module's function
         self._loop.set_default_executor(isolation.LoopExecutor(close_connections=close_connections))
         self._single = single
@@ -555,7 +593,7 @@ class LoopThread(JobLoop, threading.Thread):
         loop = self._loop
         self.thread_id = threading.get_ident()
         asyncio.set_event_loop(loop)
-        for name in PROTECTED_LOOP_METHODS:  # no coroutine may end the loop
+        for name in PROTECTED_LOOP_METHODS:  # no coroutine may end the loop, so these methods are replaced
             setattr(loop, name, partial(_refuse, name))
         try:
             while not self._is_ending:
@@ -573,7 +611,8 @@ class LoopThread(JobLoop, threading.Thread):
         for job in jobs:
             job.lose()
         try:
-            loop.run_until_complete(aclose_queues())  # tasks that enqueued others have opened them
+            # closes the queue clients of tasks that enqueued other tasks on this loop
+            loop.run_until_complete(aclose_queues())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
@@ -581,7 +620,9 @@ class LoopThread(JobLoop, threading.Thread):
             logger.debug("an event loop could not be closed", exc_info=True)
 
     def _run_on(self) -> None:
-        """Run the loop until it stops. A coroutine's `SystemExit` stops it too, but leaves the other coroutines intact."""
+        """Run the loop until it stops. If a coroutine raises `SystemExit`, the loop stops too; the other coroutines
+        remain usable.
+        """
         try:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
@@ -596,7 +637,7 @@ class LoopThread(JobLoop, threading.Thread):
                     exc_info=error,
                 )
         except Exception as error:
-            # In its debug mode, asyncio logs each slow callback outside of the handler of errors.
+            # In debug mode, asyncio logs each slow callback without calling the loop's exception handler.
             if not any(
                 frame.f_globals.get("__name__") == "logging" for frame, _ in traceback.walk_tb(error.__traceback__)
             ):
@@ -605,7 +646,9 @@ class LoopThread(JobLoop, threading.Thread):
 
 
 def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log the error of a callback as asyncio does. If the project's logging raises, the loop goes on."""
+    """Log the error of a callback in the same way as asyncio. An error in the project's logging does not stop the
+    loop.
+    """
     try:
         loop.default_exception_handler(context)
     except BaseException as error:  # noqa: BLE001 - it would end the loop, under the coroutines of all users
@@ -620,7 +663,8 @@ def _refuse(name: str) -> None:
 
 
 class EventLoop:
-    """An event loop in a thread. The thread starts with the first coroutine. A loop that broke is replaced by a new one.
+    """An event loop in a separate thread. The thread starts with the first coroutine. A new loop replaces a loop that
+    broke.
 
     Args:
         close_connections: close the database connections of the loop's threads (`asyncio.to_thread`) after each call.
@@ -640,7 +684,7 @@ class EventLoop:
                     self._thread = None
 
     def submit_alone(self, job: Job) -> None:
-        """Run the job on a separate loop, which ends with it."""
+        """Run the job on a separate loop, which ends after the job."""
         thread = LoopThread(close_connections=self._close_connections, single=True)
         thread.start()
         thread.accept(job)

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.slots import Slot
 
 HAS_INTERPRETER_LOCK = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Without the lock, the stacks of other threads can't be read safely, and no lines are reported."""
+"""Whether this Python has a global interpreter lock. Without the lock, the stacks of other threads can't be read
+safely, so no code lines are reported."""
 LATEST_OFFSET_SECONDS = 0.9
-"""The sample of a second is taken at a random moment of it, so that work that comes each second is seen as often as it runs. The
-rest is for the thread to be late."""
+"""Latest moment of a sample within its second. Samples are taken at random moments, so that tasks that start once a
+second are sampled as often as other tasks. The rest of the second remains in case the thread is late."""
 
 
 class SlotSampler:
-    """Samples the slots from the thread that enforces time limits. Single tasks have no extra cost.
+    """Samples the slots in the thread that enforces time limits, so no task takes longer because of it.
 
-    ``on_report`` is called with each report (`encode_activity`).
+    ``on_report`` is called with the encoded report after each sample (`encode_activity`).
     """
 
     def __init__(self, slots: Sequence[Slot], on_report: Callable[[bytes], object]) -> None:
@@ -44,10 +45,13 @@ class SlotSampler:
         ]
         self._on_report = on_report
         self._second = self._due = 0.0
-        """Start of the second that the next sample is for, and the time when it is due."""
+        """Two times: the start of the second to which the next sample belongs, and the moment at which the sample is
+        due."""
 
     def update(self) -> None:
-        """Take a sample if one is due. Seconds that were missed, because the process did not respond, count as this one."""
+        """Take a sample if one is due. If the process did not respond for some seconds, the sample counts for these
+        seconds as well.
+        """
         now = monotonic()
         if now < self._due:
             return
@@ -61,8 +65,9 @@ class SlotSampler:
         self._on_report(encode_activity(time.time(), list(zip(map(tuple, self._samples), running, strict=True))))
 
     def _describe_running_tasks(self, now: float) -> list[ReportedTask | None]:
-        # Give up the interpreter lock and take it again: then no other thread runs for the next 5 ms (`sys.getswitchinterval`),
-        # in which the stacks are read. A function that returned meanwhile would leave its local values to this thread.
+        # Release the interpreter lock and take it again. Then no other thread runs for the next 5 ms
+        # (`sys.getswitchinterval`), in which the stacks are read. If a function returned while its frame is read here,
+        # its local values would be freed in this thread.
         sleep(0.0)
         works = [slot.work for slot in self._slots]
         stacks = current_stacks() if HAS_INTERPRETER_LOCK and any(works) else {}
@@ -75,7 +80,7 @@ class SlotSampler:
     def _describe_running_task(slot: Slot, work: Work, stacks: Mapping[int, FrameType], now: float) -> ReportedTask:
         lease, count = (work[0], len(work)) if isinstance(work, list) else (work, 1)
         started, line = slot.started, slot.find_line(stacks)
-        if started is None or slot.work is not work:  # the task has not begun, or has ended since
+        if started is None or slot.work is not work:  # the task has not begun yet, or has ended in the meantime
             started, line = now, ""
         began_at = time.time() - max(0.0, now - started)
         return ReportedTask(lease.task_id, lease.name, lease.user_id, began_at, count, line)

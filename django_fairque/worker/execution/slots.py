@@ -1,8 +1,8 @@
-"""The slots of a worker. Each takes leases from the buffers, runs the tasks, and records the outcomes. Functions run in the
-slot's thread, coroutines on the event loop.
+"""The slots of a worker. A slot takes leases from the buffers, runs their tasks, and records the outcomes. Synchronous
+tasks run in the slot's thread, coroutines on the event loop.
 
-A task of 20 µs must not be handed from thread to thread: waking a thread costs as much, and hands over the interpreter lock
-besides. So a slot runs as many tasks as it can get, one after the other, and only as many slots are woken as are worth it
+Waking a thread takes as long as a short task (20 µs), and hands over the interpreter lock besides. So a slot runs as
+many tasks as it can get, one after the other, and a second slot is woken only if tasks are long enough
 (`SlotPool.wake`). For the same reason the event loop takes the next coroutine of a slot itself.
 """
 
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     from django_fairque.worker.fetching.queue_context import QueueContext
 
 SHORT_RUN_SECONDS = 0.0002
-"""Run time (s) below which a second slot is woken only when the first does not get on."""
+"""Mean run time of a task in seconds. While tasks are shorter, new work wakes only one slot; another one is woken later
+if that is not enough."""
 MAX_LOOP_BYTES = 65_536
-"""Bytes of payloads that the event loop decodes in one piece, which takes up to 5 ms. (8 MB took 570 ms.)"""
+"""Maximum bytes of payloads that the event loop decodes at once, which takes up to 5 ms. (8 MB took 570 ms.)"""
 
 
 def get_timeout(run: Run) -> float:
@@ -72,7 +73,7 @@ def run_one(run: Run) -> Outcome:
 
 
 def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run], list[Outcome]]:
-    """Return the runs that are to begin, and the outcomes of the tasks that can't run."""
+    """Return the runs that will begin, and the outcomes of the tasks that can't run."""
     runs: list[Run] = []
     outcomes: list[Outcome] = []
     for lease in leases:
@@ -87,7 +88,9 @@ def prepare_runs(leases: Sequence[Lease], services: Services) -> tuple[list[Run]
 
 
 def failed_outcomes(runs: Sequence[Run], error: BaseException, started: float) -> list[Outcome]:
-    """Return the outcomes of runs that were stopped from outside with ``error``. The runs of a batch share the time equally."""
+    """Return the outcomes of runs that were stopped from outside with ``error``. The elapsed time is divided equally
+    between the runs of a batch.
+    """
     took = (monotonic() - started) / len(runs)
     return [failed_outcome(run, error, took) for run in runs]
 
@@ -106,7 +109,7 @@ class SlotPool:
     ) -> None:
         self.queue_contexts = queue_contexts
         self.urgent = urgent
-        """`SlotBudget.urgent`."""
+        """The numbers of planners that have urgent work (`SlotBudget.urgent`)."""
         self.status_board = status_board
         self.close_connections = close_connections
         self.loop: event_loop.EventLoop | event_loop.RunningLoop = event_loop.EventLoop(
@@ -130,10 +133,12 @@ class SlotPool:
         return self.ended or any(queue_context.planner.buffer for queue_context in self.queue_contexts)
 
     def add_idle(self, slot: Slot) -> bool:
-        """Let the slot wait for work, and the planners fetch some. Return False if there is work already."""
+        """Let the slot wait for work, and wake the planners that want to fetch. Return False if there is work
+        already.
+        """
         if not self.idle_slots.add(slot, self.has_work):
             return False
-        if len(self.queue_contexts) > 1:  # the planner of the slot's last task may leave the slot to another one
+        if len(self.queue_contexts) > 1:  # the slot may now be free for a planner other than the one of its last task
             for context in self.queue_contexts:
                 if context.planner.wants_tasks:
                     context.wakeup.notify()
@@ -142,32 +147,39 @@ class SlotPool:
     def wake(self, planner: FetchPlanner) -> None:
         """Wake slots for the new leases in the planner's buffer."""
         waiting = planner.list_waiting()
-        if not all(map(is_for_loop, waiting)):  # the loop may be blocked, and tasks of threads must not wait for it
+        # synchronous tasks need a thread, and must not wait for the event loop, which may be blocked
+        if not all(map(is_for_loop, waiting)):
             self.idle_slots.wake(1 if 0 < planner.pace.mean_run < SHORT_RUN_SECONDS else len(waiting))
         elif slots := self.idle_slots.take(len(waiting)):
             self.loop.serve(slots)
 
     def wake_another(self) -> None:
-        """Wake one more slot if work is waiting. Called regularly: a slot that was woken may run a long task unexpectedly."""
+        """Wake one more slot if work is waiting. Called regularly, because a slot that was woken may run a long
+        task.
+        """
         if len(self.idle_slots) and self.has_work():
             self.idle_slots.wake(1)
 
     def revoke(self, shard_index: int, leases: Sequence[LeaseKey]) -> None:
-        """Interrupt the tasks of these leases if they run here, and keep the others from starting."""
+        """Interrupt the tasks of these leases if they run in this worker, and prevent the start of those that have not
+        begun.
+        """
         queue_context, keys = self.queue_contexts[shard_index], frozenset(leases)
         queue_context.revoked.add_leases(keys)
         for slot in self.slots:
             slot.revoke(queue_context, keys)
 
     def give_back(self) -> None:
-        """Interrupt all running tasks, batches too, and give them back."""
+        """Interrupt all running tasks and batches, and give them back."""
         for slot in self.slots:
             slot.give_back()
 
 
 def is_for_loop(work: Work) -> bool:
-    """Return whether the event loop may begin this work without the slot's thread: it is a coroutine, and decoding its arguments
-    can't block the loop, as a large payload or code of the project could."""
+    """Return whether the event loop may begin this work without the slot's thread: the task is a coroutine, and
+    decoding its arguments can't block the loop. A large payload, or types whose loading calls the project's code, could
+    block it.
+    """
     leases = work if isinstance(work, list) else [work]
     definition = registry.find(leases[0].name)
     if definition is None or not definition.is_async or sum(lease.payload_size for lease in leases) > MAX_LOOP_BYTES:
@@ -180,13 +192,13 @@ class Coroutine:
     """The work of a slot that runs on the event loop: a task, or a batch.
 
     Attributes:
-        outcomes: the outcomes of the tasks of a batch that do not run.
-        runs: the other tasks.
-        started: the time at which they began (`time.monotonic()`).
-        timeout: their time limit in seconds.
-        job: the current attempt.
-        runs_alone: whether it runs alone on a separate event loop, because the shared loop broke while it ran.
-        restarts: the number of restarts because another task had canceled an asyncio task that it awaited.
+        outcomes: the outcomes of those tasks of a batch that can't run.
+        runs: the tasks that run.
+        started: the time at which the runs began (`time.monotonic()`).
+        timeout: the time limit of the runs in seconds.
+        job: the job that runs the current attempt.
+        runs_alone: whether the coroutine runs on a separate event loop, because the shared loop broke while it ran.
+        restarts: the number of restarts after another task canceled an asyncio task that the coroutine awaited.
     """
 
     outcomes: list[Outcome]
@@ -201,9 +213,9 @@ class Coroutine:
 class Slot(threading.Thread):
     """A thread that runs one task or batch at a time: a function in the thread itself, or a coroutine on the event loop.
 
-    While a coroutine runs, the thread sleeps. When the coroutine has ended, the event loop takes the slot's next work, and wakes
-    the thread only for work that could block other coroutines. Only the thread or the loop uses the slot, never both at once, so
-    the attributes need no lock.
+    While a coroutine runs, the thread sleeps. When the coroutine has ended, the event loop takes the slot's next work,
+    and wakes the thread only for work that could block other coroutines. The thread and the loop never use the slot at
+    the same time, so the attributes need no lock.
     """
 
     def __init__(self, index: int, slot_pool: SlotPool) -> None:
@@ -221,28 +233,33 @@ class Slot(threading.Thread):
         self._queue_context: QueueContext | None = None
         self._work: Work | None = None
         self._runs: list[Run] = []
-        """The runs that have begun and not ended."""
+        """The runs that have begun and have not ended."""
         self._coroutine: Coroutine | None = None
         self._interrupt: Callable[[type[BaseException]], object] | None = None
-        """Interrupts the slot's coroutine; None while it has none."""
+        """Function that interrupts the slot's coroutine; None while the slot has no coroutine."""
         self._last_queue = index
         self._process = this_process.get()
         self._fence = 0
-        """The planner's fence number before the work was taken."""
+        """The planner's fence number, read before the slot took its work."""
 
     @property
     def work(self) -> Work | None:
-        """The work that the slot has taken and not ended; None while it is idle. Any thread may read it."""
+        """Return the work that the slot has taken and not ended; None while the slot is idle. Any thread may read
+        it.
+        """
         return self._work
 
     @property
     def started(self) -> float | None:
-        """The time (`time.monotonic()`) at which the slot's work began; None if none has. Any thread may read it."""
+        """Return the time (`time.monotonic()`) at which the slot's work began; None if no work has begun. Any thread
+        may read it.
+        """
         return self._status_board.read_start(self.index)
 
     def find_line(self, stacks: Mapping[int, FrameType]) -> str:
-        """Return the line of the project's code that the slot's work is at; empty if none has begun. ``stacks`` are the innermost
-        frames of the threads. Any thread may call this."""
+        """Return the line of the project's code that the slot's work runs; empty if no work has begun. ``stacks`` are
+        the innermost frames of the threads. Any thread may call this.
+        """
         coroutine = self._coroutine
         if coroutine is None or coroutine.job is None:
             return find_thread_line(stacks.get(self.ident or 0))
@@ -268,12 +285,15 @@ class Slot(threading.Thread):
             self._coroutine_contexts.end()
 
     def wake(self) -> None:
-        """Let the thread continue. Only the event loop while it has the slot, or code that took it from the idle slots, may call
-        this."""
+        """Let the slot's thread continue. Only two callers may do this: the event loop while it uses the slot, or code
+        that has removed the slot from the idle slots.
+        """
         self._lock.release()
 
     def go_on(self) -> None:
-        """Take work and begin it. Runs on the event loop; work that is not for the loop is left to the thread."""
+        """Take work and begin it. Runs on the event loop. Work that the event loop must not begin is left to the slot's
+        thread.
+        """
         slot_pool = self._slot_pool
         while True:
             if self._take():
@@ -289,7 +309,7 @@ class Slot(threading.Thread):
                 return
 
     def _take(self) -> bool:
-        """Take work from the next queue that has some. Return whether there was any."""
+        """Take work from the next queue that has work. Return whether any work was found."""
         queue_contexts = self._slot_pool.queue_contexts
         if self._slot_pool.urgent:
             with suppress(IndexError):  # another slot has taken it
@@ -310,7 +330,9 @@ class Slot(threading.Thread):
         return self._work
 
     def _start(self) -> bool:
-        """Run the work that was taken. Return True if it runs on the event loop: then only the loop may use the slot."""
+        """Run the work that the slot has taken. Return True if it runs on the event loop: then only the loop may use
+        the slot.
+        """
         work = self._taken_work()
         try:
             outcomes = self._run_batch(work) if isinstance(work, list) else self._run_one(work)
@@ -334,7 +356,8 @@ class Slot(threading.Thread):
             for outcome in outcomes:
                 self._outcome_log.add(planner.index, outcome)
             if runs and runs[0].log_capture is not None:
-                # The task has ended, so no time limit counts any more; its lease has not, so the server takes the lines.
+                # The time limits do not apply any more, because the task has ended. Its lease has not ended, so the
+                # server accepts the log lines.
                 runs[0].log_capture.close()
             planner.outcomes.extend(outcomes)
             self._status_board.record_outcomes(self.index, planner.index, len(outcomes))
@@ -383,13 +406,15 @@ class Slot(threading.Thread):
         timeout: float,
         body: Callable[[], list[Outcome]],
     ) -> list[Outcome] | None:
-        """Run tasks whose start is on the status board. Release them if the supervisor has raised the fence meanwhile.
+        """Run tasks whose start is recorded on the status board. Release their leases if the supervisor has raised the
+        fence in the meantime.
 
-        Returns their outcomes and ``others``; None if they run on the event loop.
+        Returns the outcomes of these tasks and ``others``; None if the tasks run on the event loop.
         """
         self._runs = runs
         types = runs[0].definition.types
-        if types is not None and types.loads_by_project:  # which may have left a transaction open
+        # loading values calls the project's code, which may leave a transaction open
+        if types is not None and types.loads_by_project:
             self._connection_checks.record_use()
         if self._status_board.fences[self._get_queue_context().planner.index] != self._fence:
             return others + [Outcome.release(run.lease) for run in runs]
@@ -408,7 +433,7 @@ class Slot(threading.Thread):
         return others + outcomes
 
     def _unless_copied(self, body: Callable[[], list[Outcome]]) -> list[Outcome]:
-        """Run ``body`` in a new context. If it has forked, end the copy of this process here."""
+        """Run ``body`` in a new context. If ``body`` has forked, the copied process ends here."""
         outcomes = self._contexts.run(body)
         process_copies.end_if_copied(self._process)
         return outcomes
@@ -416,11 +441,11 @@ class Slot(threading.Thread):
     # --- coroutines ---
 
     def _submit(self, coroutine: Coroutine) -> None:
-        """Start the coroutine on the event loop. From here on only the loop may use the slot."""
+        """Start the coroutine on the event loop. From now on only the loop may use the slot."""
         loop, run = self._slot_pool.loop, coroutine.runs[0]
         coroutine.job = job = self._job(coroutine)
         self._coroutine, self._interrupt = coroutine, job.interrupt
-        # The loop runs the coroutine in a copy of the context in which it is submitted.
+        # The loop runs the coroutine in a copy of the context that is current here.
         self._coroutine_contexts.new().run(loop.submit_alone if coroutine.runs_alone else loop.submit, job)
         if not run.definition.options.batch and is_revoked(run):
             job.interrupt(TaskRevoked)
@@ -442,18 +467,20 @@ class Slot(threading.Thread):
         )
 
     def _on_coroutine_end(self, job: event_loop.Job) -> None:
-        """Take the outcomes and begin the next work. Runs on the event loop."""
+        """Record the outcomes of the ended coroutine and begin the slot's next work. Runs on the event loop."""
         coroutine = self._coroutine
-        if coroutine is None or coroutine.job is not job:  # submitting the coroutine has failed
+        if coroutine is None or coroutine.job is not job:  # the job could not be submitted
             return
-        if coroutine.runs[0].log_capture is not None:  # sending it to the server would block the loop
+        if coroutine.runs[0].log_capture is not None:  # sending the log lines to the server would block the loop
             self.wake()
         elif not self._end_coroutine(coroutine):
             self.go_on()
 
     def _end_coroutine(self, coroutine: Coroutine) -> bool:
-        """Record the outcomes of a coroutine that has ended, or start it again, and return whether it was started again. This is
-        done if another task disturbed it, or if the event loop broke, so that it does not use up a retry."""
+        """Record the outcomes of a coroutine that has ended, or start the coroutine again. Return whether it was
+        started again. A coroutine is started again, without using up a retry, if another task disturbed it or the event
+        loop broke.
+        """
         work, runs, job = self._taken_work(), coroutine.runs, coroutine.job
         assert job is not None  # noqa: S101 - it was submitted
         try:
@@ -466,7 +493,7 @@ class Slot(threading.Thread):
                     coroutine.runs_alone = job.has_begun
                     self._restart(coroutine)
                     return True
-                error = RuntimeError("the task broke the event loop that it ran on")  # no other task ran on the loop
+                error = RuntimeError("the task broke the event loop that it ran on")  # no other task ran on this loop
                 outcomes = failed_outcomes(runs, error, coroutine.started)
             if coroutine.restarts < event_loop.MAX_COROUTINE_RESTARTS and job.is_to_be_repeated(outcomes):
                 coroutine.restarts += 1
@@ -486,9 +513,11 @@ class Slot(threading.Thread):
         self._submit(coroutine)
 
     def revoke(self, queue_context: QueueContext, leases: AbstractSet[LeaseKey]) -> None:
-        """Interrupt the running task if it has one of these leases. A batch continues, as its other tasks are still wanted."""
-        # Read in this order, so that the interrupt can only hit the work that is examined, or none if it has ended; never the
-        # next work.
+        """Interrupt the running task if it has one of these leases. A batch continues, because its other tasks are
+        still wanted.
+        """
+        # Read the interrupt before the work: then the interrupt can only stop the work that is checked here, or nothing
+        # if that work has ended, and never the slot's next work.
         started, interrupt = self.guard.started, self._interrupt
         work = self._work
         if work is None or isinstance(work, list) or self._queue_context is not queue_context or work.key not in leases:
@@ -496,7 +525,7 @@ class Slot(threading.Thread):
         self._revoke(started, interrupt)
 
     def give_back(self) -> None:
-        """Interrupt the running work, and give it back whatever it returns."""
+        """Interrupt the running work, and return its tasks to the queue even if they finish."""
         started, interrupt = self.guard.started, self._interrupt
         work, queue_context = self._work, self._queue_context
         if work is None or queue_context is None:

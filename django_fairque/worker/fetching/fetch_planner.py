@@ -1,15 +1,16 @@
-"""Plans a worker's calls to one shard, without I/O: which leases to fetch, and which outcomes to report.
+"""Plans a worker's calls to one shard: which leases to fetch, and which outcomes to report. This module does no I/O.
 
-One call settles outcomes and fetches leases. `FetchPlanner.next_call` decides when to make it. Three aims compete: few calls, no
-idle slot, and no task held back. A call is due when
+One call reports outcomes and fetches leases. `FetchPlanner.next_call` decides when to make a call. Three aims compete:
+few calls, no idle slot, and no task that waits in the buffer. A call is due when
 
-- the buffer is down to its low mark (0 unless tasks are short), and there is something to report or to fetch, or
+- the buffer has no more leases than its low mark (0 unless tasks are short), and there are outcomes to report or tasks
+  to fetch, or
 - an outcome has waited `OUTCOME_FLUSH_SECONDS` while the buffer is still full, because a long task delays the rest.
 
-So the last outcome of a burst is reported at once, and with long tasks every outcome is. Short tasks are reported and fetched in
-batches while three quarters of a buffer are left, so that the server works while the slots do. Slots take from `buffer` and
-append to `outcomes` from any thread; both are single operations of the interpreter. Everything else belongs to one thread at a
-time.
+So the last outcome of a burst of tasks is reported at once. With long tasks, every outcome is reported at once. Short
+tasks are reported and fetched in batches while the buffer is still three quarters full, so that the server and the
+slots work at the same time. Slots take from `buffer` and append to `outcomes` from any thread; both are single
+operations of the interpreter. Everything else belongs to one thread at a time.
 
 `SlotBudget` is shared by all planners of a worker and divides its slots between them.
 """
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardTurn:
-    """A shard among the shards of its queue, in the order that all of them share."""
+    """The position of a shard among the shards of its queue. All shards of the queue share one order."""
 
     scheduler: ShardScheduler
     index: int
@@ -49,47 +50,52 @@ class ShardTurn:
 
 
 OUTCOME_FLUSH_SECONDS = 0.01
-"""Maximum seconds for which an outcome waits for others while there is enough to do."""
+"""Maximum seconds for which an outcome waits for further outcomes while the slots have enough work."""
 MAX_BUFFERED_SECONDS = 1.0
 """Seconds after which a lease that is still in the buffer is given back, because another worker may be free."""
 MAX_CONCURRENT_CALLS = 2
 """Maximum number of calls in progress at once."""
 FETCH_AHEAD_LEASES = 2
-"""Leases requested before there is work: one more than there usually are, so that the reply shows whether there are others."""
+"""Number of leases that an idle worker requests before there is work: one more than usual, so that the reply shows
+whether more tasks are ready."""
 MIN_DUE_CHECK_SECONDS = 0.005
-"""Minimum seconds between two checks for due tasks. The server may have more due tasks than it starts in one call."""
+"""Minimum seconds between two checks for due tasks. The server may have more due tasks than one call starts."""
 MAX_DUE_CHECK_SECONDS = 0.1
-"""Maximum seconds between two checks for due tasks, after several checks in a row that found nothing. With many tasks that become
-due one after the other, and many idle workers, nearly all checks would find nothing."""
+"""Maximum seconds between two checks for due tasks, after several checks in a row that found no task. If many tasks
+become due one after the other and many workers are idle, nearly all checks would find no task."""
 MIN_WAIT_SECONDS = 0.1
-"""Minimum seconds of a wait for work, even if a task is due earlier. The server may end a wait up to this much too late."""
+"""Minimum seconds of a wait for work, even if a task is due earlier. The server may end a wait late by up to this
+time."""
 FENCE_POLL_SECONDS = 0.02
 """Seconds between two checks of a raised fence."""
 FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
 MAX_SELECTIVE_PAUSE_SECONDS = 0.25
-"""Maximum seconds between two checks of a worker that serves only some users, while there is work only for others."""
+"""Maximum seconds between two checks for work in a worker that serves only some users, while all waiting tasks belong
+to other users."""
 
 UNANSWERED_CALL_SECONDS = 0.25
 """Seconds after which the other planners stop waiting for a planner whose call was not answered."""
 
 
 class CallReason(Enum):
-    """The reason for a call, the first that applies."""
+    """The reason for a call to the server. If several reasons apply, the first one counts."""
 
     WOKEN = auto()
-    """A wait for work ended because there is work."""
+    """A wait for work ended because a task is ready."""
     TURN_CHECK = auto()
-    """Other shards come first, and a new user may have come to this one since the last call."""
+    """Users of other shards come first, but since the last call a new user with an earlier turn may have come to this
+    shard."""
     REPORT = auto()
-    """There are outcomes that must not wait for others."""
+    """Some outcomes must not wait for further outcomes."""
     FETCH = auto()
-    """There are or may be tasks, and fewer leases than the slots can use. Without a free slot, no call is made."""
+    """Tasks are ready or may be ready, and the worker holds fewer leases than its slots can use. Without a free slot,
+    no such call is made."""
 
 
 @dataclass(eq=False)
 class FetchCall:
-    """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` is whether a wait for work
-    ended before, and ``made_at`` when it was planned, by the monotonic clock.
+    """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` shows whether a wait for work
+    has ended, and ``made_at`` is the time when the call was planned (`time.monotonic()`).
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -99,34 +105,39 @@ class FetchCall:
     made_at_event: int = 0
     """Value of `SlotBudget.events` when the call was made."""
     is_fetch_ahead: bool = False
-    """The call is sent behind a wait for work (`FetchPlanner.plan_fetch_ahead`)."""
+    """Whether the call is sent behind a wait for work on the same connection (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Position of the call's shard among the shards of its queue."""
     lane_limits: LaneLimits | None = None
-    """The limits of lanes with slots that are not reserved; None if no slots are reserved."""
+    """The maximum number of tasks to fetch from the lower lanes, because slots are reserved. None if no slots are
+    reserved."""
     fence: int = 0
-    """Number of the shard's fence when the call was planned. If it has changed, the leases of the reply do not start."""
+    """Number of the shard's fence when the call was planned. If the number has changed when the reply comes, the leases
+    in it do not start."""
 
 
 class FetchPlanner:
-    """The state of one queue in one worker: when to fetch how many tasks, and which leases are held.
+    """The state of one shard of a queue in one worker: when to fetch, how many tasks to fetch, and which leases the
+    worker holds.
 
-    Times such as ``now`` are those of the monotonic clock. ``index`` is the number of this planner. ``budget`` divides the
-    worker's slots. ``batch_limits`` returns ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.
-    ``turn`` is the shard of a queue that this planner is for. ``divert`` returns whether a lease was passed on to another
-    process, which runs its task. ``fence`` is raised by the supervisor while it gives back leases of this shard.
+    Times such as ``now`` are from `time.monotonic()`. ``index`` is the number of this planner. ``budget`` divides the
+    worker's slots. ``batch_limits`` returns ``(size, wait)`` for a task's name if tasks of this name run in batches,
+    else None. ``turn`` is the position of this planner's shard in its queue. ``divert`` returns whether a lease was
+    passed on to another process, which runs its task. ``fence`` is raised by the supervisor while it gives back leases
+    of this shard.
 
-    The planner of a worker for one task fetches nothing; its task is added with `add_lease`.
+    In a process that runs only one task, the planner fetches nothing; `add_lease` adds the task.
     """
 
     share = 0
-    """Slots that the worker last gave to the queue. Always 0 in a worker with one planner."""
+    """Number of slots that the worker last assigned to this queue. Always 0 in a worker with one planner."""
     wait_lane: Lane = "bulk"
-    """The lowest lane for whose tasks the last planned wait waits."""
+    """The lowest lane of the last planned wait for work: tasks of this lane and of higher lanes end the wait."""
     _fetched_lane: Lane = "bulk"
-    """The lowest lane of which the last fetch would have got more tasks, had there been some."""
+    """The lowest lane for which the last fetch had not reached its limit. More tasks of this lane would have been
+    fetched if there were any."""
     _was_woken = False
-    """A wait has ended with work, and nothing was fetched since."""
+    """Whether a wait for work has ended with work, and no tasks were fetched since."""
 
     def __init__(
         self,
@@ -141,35 +152,38 @@ class FetchPlanner:
         self.index = index
         self._fence = fence or Fence()
         self.fence = self._fence.number
-        """The fence's number when the leases in the buffer were received. Slots read it before they take one, and compare it
-        with the fence when they have announced the start."""
+        """The fence's number when the leases in the buffer were received. A slot reads this number before it takes a
+        lease, and compares it with the fence after it has recorded the start of the task."""
         self._buffer = LeaseBuffer(batch_limits)
         self.buffer: deque[Work] = self._buffer.works
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.separate: set[int] = set()
-        """Tokens of leases that were passed on and have neither ended nor been given back. Each takes a slot of this worker."""
+        """Tokens of leases that were passed on to separate processes and have neither ended nor been given back. Each
+        lease occupies a slot of this worker."""
         self.tokens: set[int] = set()
-        """Tokens of all leases that are held: in the buffer, running, or with an outcome that is not reported."""
+        """Tokens of all leases that this planner holds: leases in the buffer, leases of running tasks, and leases whose
+        outcome is not reported."""
         self.exhausted = False
-        """The last fetch got fewer leases than it requested. Another fetch is pointless until something changes."""
+        """Whether the last fetch got fewer leases than it requested. Until something changes, another fetch would get
+        none."""
         self.is_stopping = False
         self.is_draining = False
-        """Fetches nothing, and keeps no lease that has not started, until this is reset."""
+        """Whether the planner fetches nothing and keeps no lease that has not started."""
         self.is_out_of_sync = False
-        """The server may have recorded leases for this worker that the worker does not know. Nothing is fetched until they are
-        given back."""
+        """Whether the server may have recorded leases for this worker that the worker does not know. Nothing is fetched
+        until these leases are given back."""
         self.settled = 0
-        """Outcomes of slots that have been reported."""
+        """Number of reported outcomes that came from slots."""
         self.has_failed = False
-        """Its last call failed, so no slot is kept free for it."""
+        """Whether this planner's last call failed. If it did, no slot is kept free for the planner."""
         self.turn = turn or ShardTurn(ShardScheduler([FairShardOrder(1)]), 0)
         options = budget.options
-        # A single slot that only empties its queues (`run_tasks` of tests) fetches nothing ahead: each task starts when it is its
-        # user's turn.
+        # A worker with one slot that only empties its queues (`run_tasks` in tests) does not fetch ahead, so that each
+        # task starts in its user's turn.
         self.pace = Pace(0 if options.burst and options.concurrency == 1 else options.concurrency)
         self.pending_calls: list[FetchCall] = []
-        """Calls in progress."""
+        """Calls that were sent and are not answered."""
         self._budget = budget
         self._options = budget.options
         self._divert = divert
@@ -177,12 +191,13 @@ class FetchPlanner:
         self._outcome_since: float | None = None
         self._wait_results: list[bool] = []
         self._companions: set[int] = set()
-        """Tokens of leases whose batch has another lease: that one stands for the slot. Until they are reported."""
+        """Tokens of all leases of batches except the first lease of each batch, until their outcomes are reported. A
+        batch occupies one slot, which its first lease stands for."""
         self._waits: set[Lane] = set()
-        """The waits for work in progress, each by the lowest lane for whose tasks it waits."""
+        """The lanes of the waits for work that are in progress: for each wait, the lowest lane whose tasks end it."""
         self._wait_until = 0.0
         self.fetch_ahead: FetchCall | None = None
-        """The call that lies behind the wait for work (`plan_fetch_ahead`)."""
+        """The call that was sent behind the wait for work on the same connection (`plan_fetch_ahead`)."""
         self._next_check_due = math.inf
         self._check_pause = MIN_DUE_CHECK_SECONDS
         self._empty_check_at = -math.inf
@@ -193,7 +208,7 @@ class FetchPlanner:
         self._turn_check_due = 0.0
         budget.planners.append(self)
 
-    # --- for the slots ---
+    # --- used by the slots ---
 
     def list_waiting(self) -> tuple[Work, ...]:
         """Return the work that no slot has taken yet."""
@@ -201,14 +216,14 @@ class FetchPlanner:
 
     @property
     def should_notify(self) -> bool:
-        """Whether `next_call` must be called now that an outcome was added."""
+        """Return whether `next_call` must be called now, after an outcome was added."""
         if len(self.buffer) > self.pace.low_mark and not (self.is_stopping or self.is_draining):
             return self._is_free and self.occupied_slots < self.share
         return self._is_free
 
     @property
     def wants_tasks(self) -> bool:
-        """Whether it would fetch tasks if it had free slots."""
+        """Return whether this planner would fetch tasks if the worker had free slots."""
         if self._options.one_task:
             return False
         is_exhausted = self.exhausted and not self._has_opened_lane
@@ -216,43 +231,52 @@ class FetchPlanner:
 
     @property
     def _has_opened_lane(self) -> bool:
-        """Whether a slot is free for a lane whose limit the last fetch reached."""
+        """Return whether a slot has become free for a lane whose limit the last fetch reached."""
         reserved = self._budget.reserved
         return reserved is not None and is_lower(reserved.lowest_lane, self._fetched_lane)
 
     def comes_first(self, now: float) -> bool:
-        """Whether free slots are kept for it. None are kept if its server does not answer."""
+        """Return whether slots are kept free for this planner. No slots are kept free if its server does not answer."""
         if not self.wants_tasks or self.is_out_of_sync or self._is_fenced:
             return False
         return all(now - call.made_at < UNANSWERED_CALL_SECONDS for call in self.pending_calls)
 
     @property
     def is_empty(self) -> bool:
-        """Whether two fetches in a row got nothing, and no lease came or ended in the worker since before the first.
+        """Return whether two fetches in a row got no lease, and no task came or ended in this worker since the first of
+        them.
 
-        Two, because a fetch that finds nothing but expired tasks removes some of them and returns nothing.
+        One fetch is not enough: if it finds only expired tasks, it removes some of them and returns no lease, although
+        other tasks may wait.
         """
         return self._empty_fetches >= 2 and self._empty_at_event == self._budget.events
 
     @property
     def is_done(self) -> bool:
-        """Whether it is stopping, has nothing left, and has no result of a wait that other workers should know."""
+        """Return whether the planner is stopping, holds no leases, and has no result of a wait that other workers
+        should know.
+        """
         return self.is_stopping and not self.held and not self.pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
-        """Whether it is stopping, and the calls in progress only fetch: their replies are not needed."""
+        """Return whether the planner is stopping, and its calls in progress report no outcomes, so that their replies
+        are not needed.
+        """
         return self.is_stopping and not any(call.outcomes for call in self.pending_calls)
 
     @property
     def must_reconcile(self) -> bool:
-        """Whether leases that are not held here must be given back now. The held leases are known only while no call is in
-        progress."""
+        """Return whether leases that the server has recorded, and that this planner does not hold, must be given back
+        now. The held leases are certain only while no call is in progress.
+        """
         return self.is_out_of_sync and not self.pending_calls and self.fetch_ahead is None
 
     @property
     def occupied_slots(self) -> int:
-        """Slots that are occupied or will be: by leases that are not done, but not by those waiting for the rest of a batch."""
+        """Return the number of slots that the planner's leases occupy or will occupy. Leases that wait for the rest of
+        a batch do not count.
+        """
         leases = self.held - len(self.outcomes) - self._buffer.held_back + len(self.separate)
         if not self._companions:
             return leases
@@ -260,13 +284,17 @@ class FetchPlanner:
         return leases - len(self._companions) + done
 
     def retry_exhausted(self) -> None:
-        """Fetch again from shards where nothing was found: a task that ended here may have released tasks on other shards."""
+        """Fetch again from shards where no task was found, because a task that ended in this worker may have released
+        tasks on other shards.
+        """
         self._budget.events += 1
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Fetch nothing if ``is_draining``, else fetch again. From any thread; `next_call` follows."""
+        """Stop fetching if ``is_draining``, else fetch again. Can be called from any thread; call `next_call`
+        afterwards.
+        """
         self.is_draining = is_draining
-        self.exhausted = self.exhausted and is_draining  # many tasks may have been pushed in the meantime
+        self.exhausted = self.exhausted and is_draining  # after draining, many new tasks may be waiting
 
     # --- the next call ---
 
@@ -296,12 +324,12 @@ class FetchPlanner:
             self._give_back()
 
     def _take_wait_result(self, now: float) -> bool | None:
-        """Return the result of a wait for work that has ended, or None."""
+        """Return the result of a wait for work that has ended: whether work is ready. None if no wait has ended."""
         wait_result = self._wait_results.pop() if self._wait_results else None
         self._was_woken = self._was_woken or bool(wait_result)
         if wait_result or ((wait_result is not None or now >= self._next_check_due) and not self._fetch_size(now)):
-            # There is work, or may be, but another shard may come first, or no slot is free. From now on the other planners leave
-            # this one its share of the slots.
+            # A task is ready or may be ready, but another shard may come first, or no slot is free. From now on the
+            # other planners leave this planner its share of the slots.
             self.exhausted = False
         return wait_result
 
@@ -328,14 +356,15 @@ class FetchPlanner:
         return None
 
     def _build_call(self, reason: CallReason, now: float) -> FetchCall | None:
-        """Collect the outcomes to report and the number of leases to request. Return None if there are none, and the server need
-        not hear from this worker."""
+        """Collect the outcomes to report and the number of leases to request. Return None if there is nothing to report
+        or request, unless the call has another reason than `CallReason.FETCH`.
+        """
         # Several outcomes of a batch count as one task for the pace.
         most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
         outcomes = self._collect(now, most)
         room = 0 if self.is_stopping or self._has_enough(now) else self._fetch_size(now)
         if len(outcomes) == most and self.outcomes:
-            room = min(room, most)  # the next call, which reports the other outcomes, fetches as many
+            room = min(room, most)  # the next call reports the remaining outcomes and fetches as many leases
         if not (outcomes or room) and reason is CallReason.FETCH:
             return None
         rivals = self._budget.rivals(self, now)
@@ -353,8 +382,9 @@ class FetchPlanner:
 
     @property
     def _is_free(self) -> bool:
-        """Return whether a call may be made now. A second call while one is in progress is for many outcomes: the server starts
-        it at once, without a pause between the first answer and the next call. A few outcomes can wait for that next call."""
+        """Return whether a call may be made now. While one call is in progress, a second call is made only if many
+        outcomes wait: the server begins it directly after the first one. A few outcomes can wait for the next call.
+        """
         return not self.pending_calls or (
             len(self.pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
         )
@@ -364,8 +394,9 @@ class FetchPlanner:
         return self._options.burst and self._budget.is_idle and not self.is_empty
 
     def _is_turn_check_due(self, now: float) -> bool:
-        """Return whether to ask this shard for its next user, although users of other shards go before it: since the last answer
-        a new user may have come that goes before them."""
+        """Return whether to ask the server for the next user of this shard, although users of other shards come first.
+        Since the last answer, a new user of this shard may have come whose turn is earlier.
+        """
         return now >= self._turn_check_due and self._waits_for_turn(now)
 
     def _waits_for_turn(self, now: float) -> bool:
@@ -374,9 +405,9 @@ class FetchPlanner:
         return self.wants_tasks and not self._budget.has_turn(self, now)
 
     def seconds_until_due(self, now: float) -> float:
-        """Return the seconds until `next_call` may return a call by itself."""
+        """Return the seconds until `next_call` may return a call although nothing else has happened."""
         if self.pending_calls:
-            return 1.0  # the thread that makes the call notifies
+            return 1.0  # the thread of the call in progress notifies when the reply comes
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
         if self.outcomes:
             moments.append((self._outcome_since or now) + OUTCOME_FLUSH_SECONDS)
@@ -388,7 +419,8 @@ class FetchPlanner:
         if self._waits_for_turn(now):
             moments.append(self._turn_check_due)
         if self.wants_tasks and self._budget.is_shared:
-            moments.append(now + UNANSWERED_CALL_SECONDS)  # a slot is kept for a planner whose server may not answer
+            # a slot may be kept for another planner whose server does not answer
+            moments.append(now + UNANSWERED_CALL_SECONDS)
         if self.exhausted and self._next_check_due < moments[0] and not self.is_stopping and self._can_use_slots(now):
             moments.append(self._next_check_due)
         return max(0.0, min(moments) - now)
@@ -396,8 +428,9 @@ class FetchPlanner:
     def plan_wait(self, now: float) -> float | None:
         """Return the seconds for which to wait for work now, or None for no wait. Pass the result to `wait_ended`.
 
-        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`). Only tasks of `wait_lane`
-        and higher ones end it: others, which can't be fetched, would end each wait at once. A wait for other lanes goes on.
+        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`). Only tasks of
+        `wait_lane` and of higher lanes end the wait: tasks of lower lanes can't be fetched now, and would end each wait
+        at once. Waits for other lanes continue.
         """
         lane = "bulk" if self._budget.reserved is None else self._budget.reserved.lowest_lane
         if lane in self._waits or self.is_stopping or not self.exhausted or self._wait_results:
@@ -410,10 +443,11 @@ class FetchPlanner:
         return self._wait_until - now
 
     def plan_fetch_ahead(self, now: float) -> FetchCall | None:
-        """Return the fetch to send behind the wait in progress, so that its leases come with the wakeup; None for
-        none.
+        """Return the fetch to send behind the wait in progress on the same connection, so that its leases arrive as
+        soon as there is work; None for no fetch.
 
-        Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if it could not be sent.
+        Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if the call could not be
+        sent.
         """
         if not self._waits or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
@@ -421,7 +455,8 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self.pending_calls
-            or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS  # the check and the wait would both fetch
+            # otherwise the regular check and this call would both fetch
+            or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS
         ):
             return None
         room = self._fetch_size(now)
@@ -435,40 +470,44 @@ class FetchPlanner:
         return self.fetch_ahead
 
     def wait_ended(self, *, woken: bool, lane: Lane = "bulk") -> None:
-        """End the wait for ``lane`` that `plan_wait` planned; ``woken`` is its result. From any thread."""
+        """Record that the wait for ``lane`` has ended. ``woken`` shows whether work is ready. Can be called from any
+        thread.
+        """
         self._wait_results.append(woken)
         self._waits.discard(lane)
 
     @property
     def is_call_due(self) -> bool:
-        """Whether `next_call` must be called before `seconds_until_due` have passed."""
+        """Return whether `next_call` must be called before `seconds_until_due` have passed."""
         return self._is_free and (bool(self._wait_results) or (bool(self.outcomes) and self.should_notify))
 
     # --- replies ---
 
     def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
-        """Record the ``reply`` to a ``call``. Returns the leases that begin to wait for a slot here (none if it must
-        begin nothing).
+        """Record the ``reply`` to a ``call``. Return the leases that wait for a slot from now on; an empty list if the
+        planner must not begin any.
         """
         leases = reply.leases
         self.has_failed = False
         self.settled += len(call.outcomes)
         self.turn.scheduler.record_reply(self.turn.index, reply)
-        # At most a hundred planners check each second.
+        # All planners of a worker together make at most a hundred such checks per second.
         self._turn_check_due = now + max(TURN_CHECK_SECONDS, len(self._budget.planners) / 100)
         self._remove_pending(call)
         has_closed_lane = self._record_lanes(call, leases)
         if leases and not call.is_fetch_ahead:
             self.pace.record_round_trip(now - call.made_at)
         if call.is_fetch_ahead and call.woken and not leases:
-            self._wait_results.append(True)  # another worker was faster, or the server does not know this one yet
+            # another worker has fetched the task first, or the server does not know this worker yet
+            self._wait_results.append(True)
         if not call.fetch:
             return leases
         has_more = reply.has_more and not has_closed_lane
         self.exhausted = len(leases) < call.fetch and not has_more and call.window.steals
         selection = self._options.users, self._options.steal
         woken, self._was_woken = call.woken or self._was_woken, False
-        if woken and not leases and "*" not in selection:  # the work may be for other workers only
+        # all ready tasks may belong to users that this worker does not serve
+        if woken and not leases and "*" not in selection:
             self._pause = min(
                 MAX_SELECTIVE_PAUSE_SECONDS,
                 self._options.poll_interval,
@@ -491,8 +530,8 @@ class FetchPlanner:
         return leases
 
     def call_failed(self, call: FetchCall, *, is_known: bool) -> None:
-        """Record that a ``call`` failed: its outcomes go first the next time. ``is_known``: the server did not execute
-        it.
+        """Record that a ``call`` failed; its outcomes are reported first in the next call. ``is_known``: it is certain
+        that the server did not execute the call.
         """
         self._remove_pending(call)
         self._record_lanes(call, [])
@@ -516,7 +555,9 @@ class FetchPlanner:
             self.pending_calls.remove(call)
 
     def _record_lanes(self, call: FetchCall, leases: list[Lease]) -> bool:
-        """Record the lanes of new leases. Return whether a lane has reached its limit, so that its tasks may still wait."""
+        """Record the lanes of new leases. Return whether a lane has reached its limit, so that more of its tasks may be
+        waiting on the server.
+        """
         reserved, limits = self._budget.reserved, call.lane_limits
         if reserved is None or limits is None:
             return False
@@ -531,7 +572,7 @@ class FetchPlanner:
     def _fetch_size(self, now: float) -> int:
         if not self._may_fetch:
             return 0
-        missing = len(self._buffer.open_batches)  # one turn brings all that wait of a user
+        missing = len(self._buffer.open_batches)  # one turn of a user brings all waiting tasks of the batch
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, missing, now) - pending)
 
@@ -539,7 +580,9 @@ class FetchPlanner:
         return len(self.buffer) > self.pace.low_mark and not self._budget.is_below_share(self, now)
 
     def _can_use_slots(self, now: float) -> bool:
-        """Return whether it could run a task now, or when the next task of another planner ends."""
+        """Return whether the worker could run another task of this planner now, or as soon as a task of another planner
+        ends.
+        """
         return self._may_fetch and (self._fetch_size(now) > 0 or self._budget.is_below_share(self, now))
 
     @property
@@ -549,7 +592,7 @@ class FetchPlanner:
         return not (self.is_out_of_sync or self.is_draining or self._is_fenced)
 
     def add_lease(self, lease: Lease, now: float) -> None:
-        """Add a ``lease`` that was not fetched here. A lease of a batch task becomes a batch of one."""
+        """Add a ``lease`` that another process has fetched. The lease of a batch task becomes a batch of one task."""
         self._busy_since = now
         self.held += 1
         self.tokens.add(lease.token)
@@ -557,7 +600,9 @@ class FetchPlanner:
         self.buffer.append(lease)
 
     def separate_ended(self, tokens: Sequence[int]) -> None:
-        """Record that leases that were passed on, with these ``tokens``, have ended or were given back."""
+        """Record that leases with these ``tokens``, which were passed on to separate processes, have ended or were
+        given back.
+        """
         if not self.separate.isdisjoint(tokens):
             self.separate.difference_update(tokens)
             self.exhausted = False
@@ -570,7 +615,9 @@ class FetchPlanner:
         return self.fence != self._fence.number
 
     def _follow_fence(self) -> None:
-        """Follow a raised fence: give back the leases that have not begun, and fetch nothing until the fence is lowered."""
+        """Obey a raised fence: give back the leases that have not begun, and fetch nothing until the fence is
+        lowered.
+        """
         number = self._fence.number
         if number == self.fence:
             return
@@ -578,7 +625,8 @@ class FetchPlanner:
             self._give_back()
         self._release(self._buffer.give_back_batches())
         if self._fence.is_lowered:
-            # Set this only now that the buffer is empty: a slot that took a lease before has read the old number.
+            # The number is updated only when the buffer is empty: a slot that took a lease before has read the old
+            # number.
             self.fence = number
             self.exhausted = False
 
@@ -641,7 +689,7 @@ class FetchPlanner:
         return some
 
     def _release(self, outcomes: list[Outcome]) -> None:
-        """Report these, which are not of slots."""
+        """Report these outcomes without counting them as outcomes of slots."""
         self.outcomes += outcomes
         self.settled -= len(outcomes)
 
@@ -651,20 +699,21 @@ class FetchPlanner:
 
 
 MAX_FETCH_LEASES = 300
-"""Maximum number of leases per call. The server serves nobody else while it works on a call."""
+"""Maximum number of leases per call. The server handles no other request while it executes a call."""
 
 TURN_CHECK_SECONDS = 0.1
-"""Seconds between two checks of a shard while other shards of its queue come first. A newcomer there waits at most this long."""
+"""Seconds between two checks of a shard while users of other shards of its queue come first. A new user on such a shard
+waits at most this long."""
 
 
 @dataclass(eq=False)
 class _QueueUse:
-    """The slots that the planners of a queue use, and the slots that they may use."""
+    """The number of slots that the planners of a queue use, and the number that they may use."""
 
     last_leases: int
     """`SlotBudget.last_leases` of the queue."""
     occupied: int = 0
-    """Slots that run its tasks, and its leases that wait for a slot."""
+    """Number of slots that run the queue's tasks, plus its leases that wait for a slot."""
     wants_tasks: bool = False
     share: int = 0
 
@@ -672,38 +721,43 @@ class _QueueUse:
 class SlotBudget:
     """Divides the slots of a worker between its planners.
 
-    Queues that want tasks get equal shares; slots that a queue does not use are divided between the others. A queue below its
-    share is the next to get a slot. A slot that can't be divided goes to the queue that has received no lease for longest.
+    Queues with waiting tasks get equal shares. Slots that a queue does not use are divided between the other queues. A
+    queue below its share gets the next free slot. If the slots can't be divided equally, a remaining slot goes to the
+    queue whose last leases came longest ago.
 
-    Planners call it from several threads and see each other's figures unlocked: two that call at the same moment may
-    both get one slot. The lease that is one too many waits in a buffer for a moment.
+    Several threads use the budget without a lock, so two planners may be given the same slot at the same moment. Then
+    one lease too many waits in a buffer until a slot is free.
     """
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
         self.planners: list[FetchPlanner] = []
         self.finished = 0
-        """Tasks that were run and are reported, or being so."""
+        """Number of tasks that were run and whose outcomes are reported, or are being reported."""
         self.events = 0
-        """Grows whenever tasks come or end."""
+        """A count that grows whenever tasks are fetched or end."""
         self.last_leases: dict[ShardScheduler, int] = {}
-        """The value of `events` when a queue's last leases came. Each queue has one scheduler."""
+        """The value of `events` when a queue last received leases. The key is the scheduler, because each queue has
+        one."""
         self.reserved = ReservedSlots(options.concurrency, options.reserve) if any(options.reserve.values()) else None
         self.urgent: deque[int] = deque()
-        """The numbers of planners with urgent work for the next free slots. Always empty in a worker with one planner."""
+        """The number of a planner for each of its urgent works in the buffer; free slots take these first. Always empty
+        in a worker with one planner."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether there are several planners."""
+        """Return whether the worker has several planners."""
         return len(self.planners) > 1
 
     def record_leases(self, planner: FetchPlanner) -> None:
-        """Record that leases came for the ``planner``."""
+        """Record that the ``planner`` has received leases."""
         self.events += 1
         self.last_leases[planner.turn.scheduler] = self.events
 
     def fetch_size(self, planner: FetchPlanner, for_batches: int, now: float) -> int:
-        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and ``for_batches``."""
+        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and in addition
+        ``for_batches``.
+        """
         if not self.is_shared:
             free = self.options.concurrency - planner.occupied_slots
         elif self.has_turn(planner, now):
@@ -715,7 +769,7 @@ class SlotBudget:
     def is_below_share(self, planner: FetchPlanner, now: float) -> bool:
         """Whether the next free slot would be for the ``planner`` if it wanted tasks.
 
-        If a queue has several shards, any of them may be next.
+        If a queue has several shards, the slot may be for any of these shards.
         """
         if not (self.is_shared and self._remaining):
             return False
@@ -735,9 +789,10 @@ class SlotBudget:
         mine = uses[planner.turn.scheduler]
         planner.share = mine.share
         free = self.options.concurrency - sum(use.occupied for use in uses.values())
-        if max(0, mine.share - mine.occupied) < free:  # a lease beyond the share could take another queue's slot
+        # a lease beyond the queue's share could take a slot from another queue
+        if max(0, mine.share - mine.occupied) < free:
             return mine.share - mine.occupied - planner.pace.prefetch
-        if free < 0:  # leases wait in buffers, and slots take them from each queue in turn
+        if free < 0:  # leases wait in the buffers, and slots take work from each queue in turn
             free = self.options.concurrency - sum(min(use.occupied, use.share) for use in uses.values())
         return min(mine.share - mine.occupied, free)
 
@@ -750,7 +805,7 @@ class SlotBudget:
             use.occupied += planner.occupied_slots
             use.wants_tasks = use.wants_tasks or planner is also_wants or planner.comes_first(now)
         left, wanting = self.options.concurrency, list(uses.values())
-        # First, each queue that needs less than an equal share gets as many slots as it needs.
+        # First, each queue that needs at most an equal share gets as many slots as it needs.
         for use in sorted((use for use in uses.values() if not use.wants_tasks), key=lambda use: use.occupied):
             if use.occupied * len(wanting) > left:
                 break
@@ -762,12 +817,12 @@ class SlotBudget:
         return uses
 
     def has_turn(self, planner: FetchPlanner, now: float) -> bool:
-        """Whether no other shard of the ``planner``'s queue that wants tasks comes first."""
+        """Return whether the ``planner`` may fetch now: no other shard of its queue that wants tasks comes first."""
         turn = planner.turn.position
         return all(turn <= other.turn.position for other in self.rivals(planner, now))
 
     def rivals(self, planner: FetchPlanner, now: float) -> list[FetchPlanner]:
-        """Return the planners of other shards of the ``planner``'s queue that want tasks, too."""
+        """Return the planners of the queue's other shards that want tasks too."""
         if not self.is_shared:
             return []
         among = planner.turn.scheduler
@@ -781,17 +836,17 @@ class SlotBudget:
     def may_fetch_ahead(self) -> bool:
         """Whether a planner may request tasks before there are any. Only the single planner of an idle worker may do this.
 
-        With several planners, each would get some tasks. A running task may delay the fetched ones (if it keeps the interpreter),
-        while another worker could begin them.
+        With several planners, each planner would fetch tasks, more than there are slots. A running task that keeps the
+        interpreter lock would delay tasks fetched ahead, although another worker could begin them.
         """
         return len(self.planners) == 1 and self.is_idle and not self.options.burst and self.reserved is None
 
     @property
     def is_idle(self) -> bool:
-        """Whether the worker holds no lease."""
+        """Return whether the worker holds no lease."""
         return not any(planner.held or planner.separate for planner in self.planners)
 
     @property
     def is_everything_empty(self) -> bool:
-        """Whether every queue was found empty after the last task of any had ended."""
+        """Return whether every queue was empty when it was checked after the last task of the worker had ended."""
         return self.is_idle and all(planner.is_empty for planner in self.planners)

@@ -32,23 +32,24 @@ if TYPE_CHECKING:
     from django_fairque.worker.reporting.signal_thread import SignalThread
 
 SETTLE_RETRY_SECONDS = 60.0
-"""Seconds for which one settle call is repeated as it is. The server keeps the reply of a call for two minutes: as
-long, a repetition gets the very leases whose first reply was lost."""
+"""Seconds for which one failed settle call is repeated without changes. The server keeps the reply to a call for two
+minutes, so a repeated call gets the same leases if the first reply was lost."""
 
 NEVER_RECEIVED_REASON = "the worker never received it"
-"""Written to the history of a task whose lease was in a lost reply."""
+"""Reason in the history of a task whose lease was in a reply that the worker never received."""
 
 SLOT_START_SECONDS = 0.0002
-"""Seconds in which slots of a worker that had nothing to do begin, before it wakes more threads: those take the interpreter, and
-a processor, away from them."""
+"""Seconds that the slots of an idle worker have to begin work before more threads are woken. Each woken thread would
+take the interpreter lock, and a processor, from the slots."""
 
 
 @dataclass(frozen=True)
 class FetchServices:
     """Objects and callbacks that the fetch threads of a worker share.
 
-    ``on_change`` is called after each call, and at the end: other queues may have room now, or all work may be done.
-    ``on_leases`` is called when a planner's buffer has new leases, and ``wake_slot`` now and then while a buffer has leases.
+    ``on_change`` is called after each call to the server and at the end, because slots may be free for other queues, or
+    all work may be done. ``on_leases`` is called when a planner's buffer has new leases. ``wake_slot`` is called
+    regularly while a buffer has leases.
     """
 
     options: WorkerOptions
@@ -63,7 +64,7 @@ class FetchServices:
 
 
 class FetchThread(threading.Thread):
-    """Makes the calls that its planner plans, until the planner is stopping and everything is settled.
+    """Makes the calls that its planner plans, until the planner is stopping and all its outcomes are reported.
 
     With many short tasks two calls are in progress at once; a separate thread makes the second (`SecondFetchThread`).
     """
@@ -81,13 +82,15 @@ class FetchThread(threading.Thread):
         self._status_board = services.status_board
         self._outage = services.outages.for_shard(queue.display_name)
         self.has_other_key = False
-        """The thread fetches nothing for a while, because producers sign with a key that this worker does not have."""
+        """Whether the thread fetches nothing for a while, because producers sign tasks with a key that this worker does
+        not have."""
         self._wakeup_thread = WakeupThread(self, queue, self._outage)
         self._wakeup_threads: dict[Lane, WakeupThread] = {"bulk": self._wakeup_thread}
-        """By the lowest lane for whose tasks they wait. Others than the first are used if slots are reserved."""
+        """The threads that wait for work, by the lowest lane whose tasks end their wait. Lanes other than bulk have a
+        thread only if slots are reserved."""
         self._second_wakeup = context.second_wakeup
         self._second_thread = SecondFetchThread(self, self._second_wakeup)
-        self._lock = threading.Lock()  # held by threads that use the planner
+        self._lock = threading.Lock()  # held by each thread that uses the planner
 
     def run(self) -> None:
         planner = self.planner
@@ -128,7 +131,9 @@ class FetchThread(threading.Thread):
         thread.begin_wait(seconds)
 
     def _is_over(self) -> bool:
-        """Return whether all leases are settled. After that, nothing is accepted, not even the result of a wait."""
+        """Return whether all leases are settled and the thread accepts no further leases, not even as the result of a
+        wait.
+        """
         with self._lock:
             if self.planner.is_done:
                 for thread in self._wakeup_threads.values():
@@ -136,15 +141,16 @@ class FetchThread(threading.Thread):
             return self.planner.is_done
 
     def join_wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for the end of the wait for work, if this thread no longer needs it. Return whether it is still
-        in progress."""
+        """Wait up to ``seconds`` until the wait for work ends, if this thread no longer needs its result. Return
+        whether the wait is still in progress.
+        """
         waiting = [thread for thread in self._wakeup_threads.values() if thread.has_ended and thread.is_alive()]
         for thread in waiting:
             thread.join(seconds)
         return any(thread.is_alive() for thread in waiting)
 
     def next_second_call(self) -> FetchCall | None:
-        """Return a second call to make while another one is in progress, or None if there is not enough for one."""
+        """Return a second call to make while another call is in progress, or None if too few outcomes wait."""
         with self._lock:
             return self.planner.next_call(monotonic()) if self.planner.pending_calls else None
 
@@ -165,7 +171,7 @@ class FetchThread(threading.Thread):
                 lane_limits=call.lane_limits,
             )
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the only thread that reports outcomes
-            with self._lock:  # its outcomes are still to be reported, and the server may have handed out leases
+            with self._lock:  # the outcomes must still be reported, and the server may have handed out leases
                 self.planner.call_failed(call, is_known=isinstance(error, ServerRefusedError))
             self._record_failure(error)
             return
@@ -192,15 +198,16 @@ class FetchThread(threading.Thread):
         return True
 
     def separate_ended(self, tokens: Sequence[int]) -> None:
-        """Tasks that run in processes of their own have ended there, or were given back."""
+        """Record that tasks which run in separate processes have ended there, or were given back."""
         with self._lock:
             self.planner.separate_ended(tokens)
         self.wakeup.notify()
         self._services.on_change()
 
     def wait_ended(self, reply: Settled | None, lane: Lane = "bulk", *, woken: bool) -> bool:
-        """Take in the result of a wait for ``lane``, from its thread. False if it is too late, or nothing was requested: the
-        caller passes it on."""
+        """Record the result of a wait for ``lane``. Return False if the result comes too late or no tasks were
+        requested: then the caller must pass the result on to other workers.
+        """
         planner = self.planner
         with self._lock:
             call = planner.fetch_ahead
@@ -217,7 +224,7 @@ class FetchThread(threading.Thread):
         return reply is None or call is not None
 
     def wait_failed(self, error: Exception, lane: Lane = "bulk") -> None:
-        """A wait for ``lane`` has failed, and the fetch that was sent behind it."""
+        """Record that a wait for ``lane``, and the fetch that was sent behind it, have failed."""
         with self._lock:
             call = self.planner.fetch_ahead
             if call is not None and not self._wakeup_thread.has_ended:
@@ -227,7 +234,8 @@ class FetchThread(threading.Thread):
         self._record_failure(error)
         if call is None:
             with self._lock:
-                self.planner.wait_ended(woken=False, lane=lane)  # only now: it would begin another wait at once
+                # record this last, because the planner may begin another wait at once
+                self.planner.wait_ended(woken=False, lane=lane)
         self.wakeup.notify()
 
     def _record_failure(self, error: Exception) -> None:
@@ -244,8 +252,8 @@ class FetchThread(threading.Thread):
             if call.is_fetch_ahead:
                 time.sleep(SLOT_START_SECONDS)
             self._services.time_limits.begin()
-        if reply.has_messages:  # tasks on another shard may wait for a task that ended here
-            with suppress(FairQueueError):  # a sweep carries the message later
+        if reply.has_messages:  # tasks on another shard may be waiting for a task that ended on this shard
+            with suppress(FairQueueError):  # if this fails, a later sweep passes the message on
                 self.queue.parent_queue.carry_messages()
             self.planner.retry_exhausted()
         if call.outcomes:
@@ -268,9 +276,9 @@ class FetchThread(threading.Thread):
                 self.planner.fetch_ahead = None
 
     def _reconcile(self) -> None:
-        """Give back the leases that the server has recorded for this worker and that it does not hold.
+        """Give back the leases that the server has recorded for this worker and that the worker does not hold.
 
-        A reply was lost for good, or another server answers now.
+        Such leases exist after a reply was lost, or when another server answers than before.
         """
         planner = self.planner
         with self._lock:
@@ -289,7 +297,9 @@ class FetchThread(threading.Thread):
 
 
 class SecondFetchThread(threading.Thread):
-    """Makes calls while the first thread waits for the reply to one. Most workers never start it."""
+    """Makes calls while the first fetch thread waits for the reply to another call. Most workers never start this
+    thread.
+    """
 
     def __init__(self, fetch_thread: FetchThread, wakeup: Wakeup) -> None:
         super().__init__(name=f"fairque-second-fetch-{fetch_thread.queue.display_name}", daemon=True)
@@ -306,15 +316,19 @@ class SecondFetchThread(threading.Thread):
         while not self._ended:
             call = self._fetch_thread.next_second_call()
             if call is None:
-                # Without another call the next one is the first thread's, which notifies this one when it has planned that.
+                # If this thread has no call to make now, the first thread makes the next call, and notifies this thread
+                # when a second call may be possible.
                 self._wakeup.wait(3600, lambda: bool(planner.pending_calls) and planner.is_call_due)
                 continue
             self._fetch_thread.make_call(call)
-            self._fetch_thread.wakeup.notify()  # the fetch thread handles the rest, and may wait for this answer
+            # the first fetch thread handles the rest, and may be waiting for this answer
+            self._fetch_thread.wakeup.notify()
 
 
 class WakeupThread(threading.Thread):
-    """Waits on the server for work of ``lane`` or a higher one, while its fetch thread continues to report outcomes."""
+    """Waits on the server for work of ``lane`` or a higher lane, while the fetch thread continues to report
+    outcomes.
+    """
 
     def __init__(self, fetch_thread: FetchThread, queue: FairQueue, outage: Outage, lane: Lane = "bulk") -> None:
         super().__init__(name=f"fairque-wakeup-{queue.display_name}", daemon=True)
@@ -328,27 +342,32 @@ class WakeupThread(threading.Thread):
         self._wait: PrefetchingWait | None = None
         self._is_started = True
         self.has_ended = False
-        """The worker runs no more tasks. Set under the fetch thread's lock, so that no lease is accepted afterwards."""
+        """Whether the worker runs no more tasks. Set while the fetch thread's lock is held, so that no lease is
+        accepted afterwards."""
 
     def begin_wait(self, seconds: float) -> None:
-        """Begin a wait; the planner is notified of its end."""
+        """Begin a wait for work. The planner is notified when the wait ends."""
         self._wait, self._is_started = PrefetchingWait(self._waiting_queue, seconds, self._lane), False
         self._wakeup.notify()
 
     def send_fetch(self, fetch: Fetch) -> bool:
-        """Send a fetch behind the wait in progress. Return False if it is too late for that."""
+        """Send a fetch on the connection of the wait in progress, to be executed after the wait. Return False if the
+        wait has ended or the fetch can't be sent.
+        """
         return self._wait is not None and self._wait.send_fetch(fetch)
 
     def end(self) -> None:
-        """End the thread, which may still wait on the server for a while. The result of that wait is passed on."""
+        """End the thread. Its wait on the server may last a while longer; the result of the wait is passed on to other
+        workers.
+        """
         self.has_ended = True
         self._wakeup.notify()
 
     def run(self) -> None:
         while True:
             if self._wait is not None and not self._is_started:
-                # Finish the wait even when all other work has ended: the wait has begun on the server, and would take a marker
-                # unnoticed.
+                # Finish the wait even if all other work has ended: the wait has begun on the server, and its result
+                # must be passed on to another worker.
                 self._is_started = True
                 self._finish_wait(self._wait)
             elif self.has_ended:
@@ -368,13 +387,13 @@ class WakeupThread(threading.Thread):
                 self._pass_on(reply, woken=woken)
 
     def _pass_on(self, reply: Settled | None, *, woken: bool) -> None:
-        """Release the leases that the wait has received, and notify other workers of work."""
+        """Release the leases that the wait has received, and notify other workers that work is ready."""
         leases = [] if reply is None else reply.leases
         if not (woken or leases):
             return
         try:
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
-        except FairQueueError as error:  # other workers notice the tasks at their next poll
+        except FairQueueError as error:  # other workers find the tasks at their next poll
             self._outage.record_failure(error)
         except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
             logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

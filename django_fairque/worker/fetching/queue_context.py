@@ -1,4 +1,4 @@
-"""One shard of a queue, as the slots of a worker and the threads that call the server share it."""
+"""The state of one shard of a queue that the slots of a worker and the threads that call the server share."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ MAX_REVOKED_LEASES = 10_000
 
 
 class RevokedLeases(set[LeaseKey]):
-    """Leases of one shard that were revoked. One thread adds to them, any thread may read."""
+    """The revoked leases of one shard. One thread adds leases; any thread may read them."""
 
     def add_leases(self, leases: Iterable[LeaseKey]) -> None:
-        if len(self) > MAX_REVOKED_LEASES:  # leases of runs that had ended before stay here unused
+        if len(self) > MAX_REVOKED_LEASES:  # leases whose tasks ended before the revocation stay here unused
             self.clear()
         self.update(leases)
 
     def settle(self, outcome: Outcome) -> Outcome:
-        """Return the outcome to report for a run that has ended. A revoked run only releases its lease, which is no longer
-        ours."""
+        """Return the outcome to report for a task that has ended. If its lease was revoked, the outcome only releases
+        the lease, which no longer belongs to this worker.
+        """
         if not self or outcome.lease.key not in self:
             return outcome
         self.discard(outcome.lease.key)
@@ -38,7 +39,7 @@ class RevokedLeases(set[LeaseKey]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QueueContext:
-    """One shard of a queue, for the slots and for the threads that call the server."""
+    """The state of one shard of a queue, used by the slots and by the threads that call the server."""
 
     queue: FairQueue
     planner: FetchPlanner

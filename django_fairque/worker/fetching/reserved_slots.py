@@ -1,7 +1,8 @@
 """Reserved slots: slots of a process that tasks of lower lanes never take (``--reserve urgent=1 --reserve normal=2``).
 
-Any slot runs any task, but a process holds no more tasks of the lower lanes than may run: they are not fetched ahead. With 8
-slots and the options above it holds at most 5 bulk tasks, and at most 7 bulk and normal tasks together.
+Any slot can run any task. But the process holds no more tasks of the lower lanes than may run at once, so these tasks
+are not fetched ahead. With 8 slots and the options above, the process holds at most 5 bulk tasks, and at most 7 bulk
+and normal tasks together.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class ReservedSlots:
-    """Counts the tasks of lower lanes that a process holds or has requested, for all of its planners, from any thread.
+    """Counts the tasks of lower lanes that a process holds or has requested. All planners of the process use one
+    object, from any thread.
 
-    A batch counts as one task, and has the token of its first lease here.
+    A batch counts as one task, and is recorded under the token of its first lease.
     """
 
     def __init__(self, concurrency: int, reserve: Mapping[Lane, int]) -> None:
@@ -28,7 +30,7 @@ class ReservedSlots:
         self._most = LaneLimits(below_urgent, below_urgent - reserve.get("normal", 0))
         self._requested = LaneLimits(0, 0)
         self._held: dict[tuple[int, int], Lane] = {}
-        """The lane of each task, by the number of its planner and its token."""
+        """The lane of each held task, by the number of its planner and its token."""
         self._lock = threading.Lock()
 
     def _limits(self) -> LaneLimits:
@@ -39,26 +41,30 @@ class ReservedSlots:
 
     @property
     def lowest_lane(self) -> Lane:
-        """The lowest lane of which a task could be fetched now."""
+        """Return the lowest lane from which a task could be fetched now."""
         with self._lock:
             below_urgent, bulk = self._limits()
         return "bulk" if bulk else "normal" if below_urgent else "urgent"
 
     def request(self, turns: int) -> LaneLimits:
-        """Return the limits of a fetch of up to ``turns`` turns, and count these as held until `end_request`."""
+        """Return the limits per lane for a fetch of up to ``turns`` turns. Until `end_request`, these limits count as
+        tasks that the process holds.
+        """
         with self._lock:
             limits = LaneLimits(*(min(turns, most) for most in self._limits()))
             self._requested = LaneLimits(*map(sum, zip(self._requested, limits, strict=True)))
             return limits
 
     def end_request(self, limits: LaneLimits, planner: int = 0, leases: Iterable[Lease] = ()) -> None:
-        """Record the reply to a fetch: the ``leases`` that came, without those that joined a batch."""
+        """Replace the limits of a fetch by the ``leases`` that it returned. Do not pass leases that joined an existing
+        batch.
+        """
         with self._lock:
             self._requested = LaneLimits(*(a - b for a, b in zip(self._requested, limits, strict=True)))
             self._held.update(((planner, lease.token), lease.lane) for lease in leases if lease.lane != "urgent")
 
     def end(self, planner: int, tokens: Collection[int]) -> None:
-        """Record that leases have ended."""
+        """Record that leases have ended, so that their slots are free."""
         with self._lock:
             for token in tokens:
                 self._held.pop((planner, token), None)

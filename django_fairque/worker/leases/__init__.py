@@ -1,2 +1,3 @@
-"""Keeps the leases of running tasks: heartbeats renew them, and leases of dead workers are given back. Outages of the server
-are handled here, too."""
+"""Keeps the leases of running tasks: heartbeats renew these leases, and leases of dead workers are given back. Outages
+of the server are also handled here.
+"""

@@ -1,5 +1,6 @@
-"""The content of heartbeats: the worker's record that they send, and the operator's commands and signs of lost data that they
-return."""
+"""The content of heartbeats. A heartbeat sends the worker's record, and returns the operator's commands and signs of
+lost data.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _process_started_at = time.time()
 
 MAX_UNKNOWN_TASK_NAMES = 20
-"""Names of tasks that a worker does not know, in its record."""
+"""Maximum number of names in a worker's record of tasks for which it has no function."""
 
 
 def worker_status(*, is_draining: bool, is_stopping: bool) -> str:
@@ -60,9 +61,11 @@ def worker_info(
     activity: bytes = b"",
     deaths: Collection[ProcessDeath] = (),
 ) -> dict[str, str]:
-    """Return the fields of a process's heartbeat; all text. ``status`` is working, draining or stopping. ``activity`` is its
-    report about its slots, and ``deaths`` are the deaths of its worker's processes."""
-    # An empty list or text replaces a value that was sent before: a field that is not sent stays in the record.
+    """Return the fields of a process's heartbeat, all as text. ``status`` is working, draining or stopping.
+    ``activity`` is the process's report about its slots, and ``deaths`` lists the deaths of processes of its worker.
+    """
+    # A field that is not sent keeps its old value in the record, so an empty list or text must be sent to replace the
+    # value.
     blocked = {} if blocked_by is None else {"blocked_by": blocked_by}
     if unresponsive_since is not None:
         blocked[UNRESPONSIVE_FIELD] = f"{unresponsive_since:.3f}" if unresponsive_since else ""
@@ -105,7 +108,9 @@ def _key_fingerprints() -> str:
 
 
 def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_healthy: bool) -> dict[str, float]:
-    """A worker in numbers: processes that are ready, tasks that they can and do run, bytes, 1 if healthy."""
+    """Return a worker's figures: the number of ready processes, the number of tasks that they can run and do run, the
+    memory in bytes, and 1 if the worker is healthy, else 0.
+    """
     ready = [process for process in processes if process["ready"]]
     return {
         "processes": len(ready),
@@ -117,20 +122,24 @@ def worker_figures(processes: Sequence[Mapping[str, Any]], slots: int, *, is_hea
 
 
 class ServerEpochs:
-    """Compares each queue's heartbeat with the one before, to find changed servers and lost data. For one thread."""
+    """Compares each heartbeat of a queue with the one before, to notice a changed server or lost data. For use by one
+    thread.
+    """
 
     def __init__(self) -> None:
         self._last_epochs: dict[str, tuple[float, int]] = {}
         self._servers: dict[str, str] = {}
 
     def has_changed_server(self, queue: str, heartbeat: Heartbeat) -> bool:
-        """Return whether another server, or the same one after a restart, answers since the last heartbeat. The new server may
-        lack data that the last one acknowledged: leases that were settled there would be renewed forever, as the worker's own."""
+        """Return whether another server answers than at the last heartbeat, or the same server after a restart. The new
+        server may lack data that the old one confirmed: it could still list leases that were already settled, and they
+        would be renewed forever.
+        """
         before, self._servers[queue] = self._servers.get(queue, heartbeat.server), heartbeat.server
         return before != heartbeat.server
 
     def find_loss(self, queue: str, heartbeat: Heartbeat) -> Alert | None:
-        """Return an alert about the data lost since the last heartbeat. Nearly always None, because nothing is lost."""
+        """Return an alert if data was lost since the last heartbeat. Nearly always None, because no data is lost."""
         (epoch, token), now = self._last_epochs.get(queue, (heartbeat.epoch, 0)), (heartbeat.epoch, heartbeat.token)
         self._last_epochs[queue] = now
         if heartbeat.epoch == epoch and heartbeat.token >= token:
@@ -143,19 +152,20 @@ class ServerEpochs:
 
 
 DRAIN_COMMAND, STOP_COMMAND = "drain", "stop"
-"""Two of the `WORKER_COMMANDS`; the third one resumes work."""
+"""Two of the three `WORKER_COMMANDS`. The third command makes a worker resume its work."""
 
 
 class OperatorCommands:
-    """Recognizes new commands. The command in the first heartbeat's reply was for an earlier worker of the same id, because this
-    worker was not known before."""
+    """Recognizes new commands of an operator. A command in the reply to the first heartbeat is old: it was for an
+    earlier worker with the same id, because the server did not know this worker before.
+    """
 
     def __init__(self) -> None:
         self._last_times: dict[str, float] = {}
-        """Per queue, when the last command was sent."""
+        """The time at which the last command was sent, by queue."""
 
     def new_command(self, queue: str, command: WorkerCommand | None) -> str:
-        """The command if it is new, else an empty text."""
+        """Return the command if it is new, else an empty text."""
         at = command.at if command else 0.0
         before = self._last_times.get(queue)
         self._last_times[queue] = at

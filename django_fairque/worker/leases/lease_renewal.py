@@ -1,9 +1,10 @@
 """A thread that renews the leases of workers, gives back the leases of dead workers, and sweeps the queues.
 
-The thread also fires schedules, and fetches alerts, which other threads announce: no user code runs here. One thread serves any
-number of workers (a supervisor's children, or the one worker of a process without supervisor). Giving back comes first, then
-renewing, then sweeping. Each of these is one short call, so none waits for long. A shard that can't be reached is tried again
-after a pause, while the work for all other shards goes on.
+The thread also fires schedules, and fetches alerts. Other threads announce the alerts, so that no code of the project
+runs in this thread. One thread serves any number of workers (a supervisor's children, or the only worker of a process
+without a supervisor). Leases are given back first, then renewed; then queues are swept. Each job is one short call, so
+no job waits for long. A shard that can't be reached is tried again after a pause, while the work for all other shards
+continues.
 """
 
 from __future__ import annotations
@@ -36,38 +37,41 @@ if TYPE_CHECKING:
     from django_fairque.worker.reporting.signal_thread import Announcement
 
 RENEWAL_RETRY_SECONDS = 2.0
-"""Seconds for which a call is repeated before the outage counts as one. Less than a third of any sensible lease."""
+"""Seconds for which a failed call is repeated before the server counts as unreachable. Less than a third of any
+sensible lease."""
 RENEWAL_OVERDUE_SECONDS = 1.0
-"""Seconds by which a renewal may be late; beyond, it comes before giving back (which may fail again and again)."""
+"""Seconds by which a renewal may be late. A renewal that is later than this comes before giving back leases, which may
+fail again and again."""
 WORKER_RECORD_TTL_SECONDS = 60.0
-"""Seconds for which the record of a worker outlives its last heartbeat."""
+"""Seconds for which the server keeps the record of a worker after its last heartbeat."""
 
 ALERTS_PER_FETCH = 100
-"""Fetched at once."""
+"""Maximum number of alerts that one call fetches."""
 INCIDENT_UPDATE_SECONDS = 10.0
 """Seconds between two looks of a worker at open incidents."""
 RELEASE_CHECK_SECONDS = 60.0
 """Seconds between two comparisons of releases while no incident is open."""
 SCHEDULES_PER_SWEEP = 100
-"""Schedules fired between two sweeps."""
+"""Maximum number of schedules that are fired between two sweeps."""
 
 
 @dataclass
 class RenewedWorker:
-    """A worker whose leases are renewed."""
+    """A worker whose leases this thread renews."""
 
     worker_id: str
     info: Callable[[], Mapping[str, str]]
     on_revoked: Callable[[int, Sequence[LeaseKey]], object]
-    """Called with the shard index and the leases whose tasks were canceled or lost."""
+    """Called with the shard index and the leases that were canceled or lost."""
     running: Callable[[], Sequence[OccupiedSlot]] = tuple
-    """Returns the worker's occupied slots."""
+    """Function that returns the worker's occupied slots."""
     on_server_changed: Callable[[int], object] = lambda _: None
-    """Called with the shard index when another server answers: the leases that it holds for this worker must be compared."""
+    """Called with the shard index when another server answers than before: the leases that the server has recorded for
+    this worker must be compared with the leases that the worker holds."""
     due: dict[str, float] = field(default_factory=dict)
-    """Time of the next renewal, by queue or shard of a queue."""
+    """Time of the next renewal, by the label of a queue or shard."""
     confirmed: dict[str, float] = field(default_factory=dict)
-    """Per queue, or shard of one, by shard index: when the last renewal that worked was sent (`time.monotonic()`)."""
+    """Time (`time.monotonic()`) at which the last successful renewal was sent, by the label of a queue or shard."""
     operator_commands: OperatorCommands = field(default_factory=OperatorCommands)
 
 
@@ -80,21 +84,24 @@ class LeaseReturn:
     reason: str
     crashed: list[int] = field(default_factory=list)
     started: list[int] = field(default_factory=list)
-    """Tokens of the tasks that the worker was running, if it was ended for another reason than a crash."""
+    """Tokens of the tasks that were running, if the worker was ended for another reason than a crash."""
     outcomes: list[Outcome] = field(default_factory=list)
-    """Outcomes of tasks that neither crashed nor were running when the worker ended. These are sent first."""
+    """Outcomes of tasks that neither crashed nor were running when the worker ended. These outcomes are sent first."""
     moved: list[tuple[LeaseKey, str]] = field(default_factory=list)
-    """Leases that the worker had passed on, each with the worker id of the separate process that runs the task. Before the other
-    leases are given back, these are moved to that process, because it may not have taken them over yet."""
+    """Leases that the worker had passed on to separate processes, each with the worker id of the process that runs the
+    task. These leases are moved to that process before the other leases are given back, because the process may not
+    have taken them over yet."""
     is_gone: bool = True
-    """The worker is dead. If not, only the outcomes are sent."""
+    """Whether the worker is dead. If not, only the outcomes are sent."""
     on_done: Callable[[], object] = lambda: None
     """Called by the thread that renews leases, when the leases have been given back."""
 
 
 @dataclass
 class Reconciliation:
-    """All leases of a living worker on one queue or shard, except those that have begun, to be given back."""
+    """The leases of a living worker on one shard that must be given back: all leases except those of tasks that have
+    begun.
+    """
 
     queue: str
     worker_id: str
@@ -106,7 +113,9 @@ class Reconciliation:
 
 
 class LeaseRenewal(threading.Thread):
-    """See the module. ``can_tell`` says whether alerts that are fetched now would be announced."""
+    """The thread that renews leases; see the module's docstring. ``can_announce`` returns whether alerts that are
+    fetched now would be announced.
+    """
 
     def __init__(
         self,
@@ -147,8 +156,9 @@ class LeaseRenewal(threading.Thread):
     # --- called by other threads ---
 
     def max_silence(self, answer: float) -> float:
-        """Return the seconds for which this thread may complete no job although it is healthy. One answer takes at most
-        ``answer`` seconds; one of several shards may be on a node that hangs."""
+        """Return the seconds for which this thread may complete no job and still be healthy. One answer takes at most
+        ``answer`` seconds; a shard's node may hang, while other shards answer.
+        """
         has_several = any(shard.config.shards > 1 for shard in self._queues.values())
         return RENEWAL_RETRY_SECONDS + answer if has_several else 0.0
 
@@ -164,7 +174,7 @@ class LeaseRenewal(threading.Thread):
             self._workers.pop(worker_id, None)
 
     def renew_now(self, worker_id: str) -> None:
-        """Send a heartbeat as soon as possible, because the worker's report has changed."""
+        """Send the worker's heartbeat as soon as possible, because its report has changed."""
         with self._changed:
             if member := self._workers.get(worker_id):
                 member.due = dict.fromkeys(self._queues, 0.0)
@@ -182,7 +192,9 @@ class LeaseRenewal(threading.Thread):
         return any(self._not_before[job.queue] <= now for job in self._returns.copy())
 
     def finish(self, seconds: float) -> bool:
-        """Wait until everything is given back, at most ``seconds``; then end. Whether it was."""
+        """Wait up to ``seconds`` until all leases are given back, then end the thread. Return whether all were given
+        back.
+        """
         deadline = monotonic() + seconds
         with self._changed:
             while (self._returns or self._busy) and monotonic() < deadline and self.is_alive():
@@ -191,7 +203,7 @@ class LeaseRenewal(threading.Thread):
             self._changed.notify()
             return not self._returns
 
-    # --- its own thread ---
+    # --- called by this thread ---
 
     def run(self) -> None:
         while True:
@@ -213,15 +225,16 @@ class LeaseRenewal(threading.Thread):
                 self.last_success_at = monotonic()
 
     def _pause_node(self, label: str, seconds: float) -> None:
-        """Pause this shard and all others whose node can't be reached. Each may cost a time-out, and at least as long goes to the
-        rest."""
+        """Pause this shard and all other shards whose node can't be reached. Each attempt may last until a time-out, so
+        at least as much time is left for reachable nodes.
+        """
         until = monotonic() + seconds
         for queue_label, shard in self._queues.items():
             if queue_label == label or shard.is_away:
                 self._not_before[queue_label] = max(until, self._not_before[queue_label])
 
     def _shard(self, label: str) -> FairQueue:
-        """Return the queue or shard, without retries if its node is known to be unreachable."""
+        """Return the queue or shard. If its node is known to be unreachable, calls are not repeated."""
         shard = self._queues[label]
         return self._without_retries[label] if shard.is_away else shard
 
@@ -241,7 +254,8 @@ class LeaseRenewal(threading.Thread):
 
     def _choose_job(self, now: float) -> tuple[tuple[str, Callable[[], None]], float]:
         away = {label for label, shard in self._queues.items() if shard.is_away}
-        early = self._renewal_interval / 2 if away else 0.0  # a try at those may last as long as a time-out
+        # an attempt to reach unavailable nodes may last until a time-out, so renew early
+        early = self._renewal_interval / 2 if away else 0.0
         renewals = [
             (max(due - (0.0 if label in away else early), self._not_before[label]), label, member)
             for member in self._workers.values()
@@ -308,8 +322,9 @@ class LeaseRenewal(threading.Thread):
             self._report_loss(loss)
 
     def _report_loss(self, loss: Alert) -> None:
-        """Report the loss. An emptied queue may be filled again with the same tasks: its running tasks are given up, because
-        nothing would prevent a second run."""
+        """Report the loss of data. If a queue was emptied, its running tasks are given up: the same tasks may be added
+        again, and the server no longer knows that they are running.
+        """
         self._on_announcements([loss])
         self._unrecorded[self._queues[loss.queue].name].append(loss)
         if loss.kind != "emptied":
@@ -351,7 +366,7 @@ class LeaseRenewal(threading.Thread):
         sweep = queue.sweep()
         alerts = (
             sweep.alerts if self._can_announce() else 0
-        )  # otherwise alerts stay for another worker, or the next sweep
+        )  # otherwise the alerts stay for another worker, or for the next sweep
         if alerts:
             taken = queue.take_alerts(ALERTS_PER_FETCH)
             self._unrecorded[queue.name].extend(taken)
@@ -374,7 +389,8 @@ class LeaseRenewal(threading.Thread):
         if sweep.messages:
             queue.parent_queue.carry_messages()
         now = monotonic()
-        # At once if there is more to do, and never later than the next schedule is due. Not all workers at once.
+        # Sweep again at once if there is more to do, and never later than the time of the next schedule. The time is
+        # random, so that workers do not sweep all at once.
         pause = 0.0 if has_more else queue.config.sweep_interval * random.uniform(0.5, 1.5)  # noqa: S311
         if next_due is not None and next_due > sweep.now:
             pause = min(pause, max(0.0, next_due - sweep.now - (now - began)))

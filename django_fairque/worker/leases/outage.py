@@ -1,4 +1,6 @@
-"""Outages of the server: log the start and the end of each once, and space the attempts in between."""
+"""Outages of the server. The start and the end of each outage are logged once, and calls during an outage are
+spaced.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
 
 FIRST_RECONNECT_PAUSE_SECONDS = 0.05
 MAX_RECONNECT_PAUSE_SECONDS = 1.0
-"""So that all are at work again well within two seconds of the server's return."""
+"""Maximum seconds between two attempts to reach the server. So all workers work again well within two seconds of the
+server's return."""
 
 
 class Outage:
-    """Shared by everything in a process that talks to the server, or to a shard's node. Thread-safe.
+    """An outage of the server or of a shard's node. All parts of a process that call this server share one object.
+    Thread-safe.
 
     Args:
-        patience: seconds for which it is waited for as long as it has never answered.
+        startup_timeout: seconds to wait for a server that has never answered.
     """
 
     def __init__(self, log_prefix: str = "", startup_timeout: float = math.inf) -> None:
@@ -44,12 +48,12 @@ class Outage:
 
     @property
     def has_startup_timed_out(self) -> bool:
-        """Whether the server has never answered within the startup time-out."""
+        """Return whether the server has never answered and the startup time-out has passed."""
         since = self._since
         return not self.has_answered and since is not None and time.monotonic() - since >= self._startup_timeout
 
     def record_failure(self, error: Exception) -> float:
-        """A call failed; returns for how long (seconds) to leave the server alone."""
+        """Record a failed call. Return the number of seconds for which no call should be made."""
         with self._lock:
             self.error = str(error)
             if self._since is None:
@@ -64,7 +68,7 @@ class Outage:
             return pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads attempts, hides nothing
 
     def record_success(self) -> None:
-        """A call succeeded."""
+        """Record a successful call, and end the outage if there is one."""
         self.has_answered = True
         if self._since is None:
             return
@@ -75,16 +79,19 @@ class Outage:
 
 
 def get_startup_timeout(options: WorkerOptions, queues: Sequence[FairQueue]) -> float:
-    """Return the seconds to wait for a server that has never answered: a burst must end, other workers wait without limit."""
+    """Return the seconds to wait for a server that has never answered. A burst waits for a limited time; other workers
+    wait without limit.
+    """
     return max(queue.config.request_timeout for queue in queues) if options.burst else math.inf
 
 
 class Outages:
-    """One for each shard of queues that have several, as one may be away while the others are not; one for all else.
+    """The outages of all shards. Each shard of a queue with several shards has its own outage, because other shards may
+    still answer. All other queues share one.
 
     Args:
         shards: the queues, or their shards, by shard index.
-        patience: as of each `Outage`.
+        startup_timeout: passed to each `Outage`.
     """
 
     def __init__(self, shards: Sequence[FairQueue], startup_timeout: float = math.inf) -> None:
@@ -98,29 +105,31 @@ class Outages:
         }
 
     def for_shard(self, label: str) -> Outage:
-        """Return the outage of the place with this ``label``."""
+        """Return the outage of the queue or shard with this ``label``."""
         return self._outages[label]
 
     @property
     def is_ongoing(self) -> bool:
-        """Whether no server answers."""
+        """Return whether no server answers."""
         return all(outage.is_ongoing for outage in self._outages.values())
 
     @property
     def startup_error(self) -> str:
-        """The reason why the worker gives up waiting: no server has ever answered within the time-out. Empty while one is waited
-        for."""
+        """Return the error because of which the worker gives up waiting: no server has answered within the startup
+        time-out. Empty while the worker still waits for a server.
+        """
         outages = list(self._outages.values())
         return outages[0].error if all(outage.has_startup_timed_out for outage in outages) else ""
 
     @property
     def has_answered(self) -> bool:
-        """Whether any shard has ever answered."""
+        """Return whether any server has ever answered."""
         return any(outage.has_answered for outage in self._outages.values())
 
     def unreachable_shards(self) -> list[int]:
-        """Return the shards that do not answer, or whose node is known to be unreachable: not every shard of such a node is
-        tried."""
+        """Return the shards that do not answer, and those whose node is known to be unreachable, because not every
+        shard of such a node is tried.
+        """
         return [
             shard_index
             for shard_index, shard in enumerate(self._shards)

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.incidents import Incident
 
 UNSET_DOMAIN = "example.com"
-"""The domain that a new table of ``django.contrib.sites`` has."""
+"""The domain that ``django.contrib.sites`` gives to its first site until the project changes it."""
 
 
 def incident_url(incident: Incident) -> str | None:
-    """Return the address, on the domain of the current site of ``django.contrib.sites``, by HTTPS unless ``DEBUG`` is on. None if
-    that app is not installed, if its domain is still ``example.com``, or if the project's URLs have no admin.
+    """Return the address of an incident's admin page, on the domain of the current site of ``django.contrib.sites``.
+    The scheme is HTTPS unless ``DEBUG`` is on. None if that app is not installed, if its domain is still
+    ``example.com``, or if the project's URLs do not include the admin.
     """
     if not apps.is_installed("django.contrib.sites"):
         return None

@@ -1,4 +1,5 @@
-"""Captures the log lines of a task that is declared with ``capture_logs``, for its page in the admin.
+"""Captures the log lines of a task that is declared with ``capture_logs``. The task's page in the admin shows these
+lines.
 
 A handler of the root logger looks up the task that runs in the calling thread or coroutine. The handler is installed when the
 first such task of the process begins: a process without such tasks has no handler. Once installed, the handler stays, because
@@ -24,35 +25,37 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 MAX_CAPTURED_LINES = 200
-"""Maximum number of lines of one attempt. The last lines are kept."""
+"""Maximum number of captured lines of one attempt. When there are more, the last lines are kept."""
 MAX_CAPTURED_BYTES = 16_384
-"""Maximum size of all lines of one attempt, with their levels and the names of their loggers."""
+"""Maximum bytes of all captured lines of one attempt, with their levels and the names of their loggers."""
 MAX_LOG_LINE_CHARACTERS = 2_000
-"""Maximum length of one line, with its traceback. The rest is cut off."""
+"""Maximum length of one line in characters, including its traceback. The rest is cut off."""
 MAX_LOGGER_NAME_CHARACTERS = 100
 FIRST_SEND_SECONDS, SEND_SECONDS = 1.0, 5.0
-"""Seconds from the first line until lines are sent while the task runs, and seconds between later sends. A process that is killed
-loses the lines of this time."""
+"""Seconds from the first log line of a running task until its lines are sent, and seconds between later sends. If the
+process is killed, the lines that were not sent are lost."""
 
 SendLog = Callable[["Lease", Sequence[LogLine], int], object]
-"""Records the lines of an attempt. The number counts the lines before them that were not kept."""
+"""Function that records the lines of an attempt. Its last argument is the number of earlier lines that were not
+kept."""
 
 
 class LogCapture:
-    """The lines of one attempt. Thread-safe: threads that a task starts in its context log here too."""
+    """The log lines of one attempt. Thread-safe, because threads that a task starts in its context also add lines."""
 
     def __init__(self, lease: Lease, level: int, send: SendLog) -> None:
         self._lease, self._level, self._send = lease, level, send
         self._lines: deque[tuple[LogLine, int]] = deque()
-        """Lines, each with its size."""
+        """The kept lines, each with its size in bytes."""
         self._size = self._count = self._sent = 0
-        """Bytes of the lines, number of logged lines, and that number when lines were last sent."""
+        """Three numbers: the bytes of the kept lines, the count of all logged lines, and that count when lines were
+        last sent."""
         self._is_closed = False
-        # Reentrant, because one thread may take it twice: an object that is freed here may log.
+        # Reentrant, because the thread that holds the lock may log again while an object is freed here.
         self._lock = threading.RLock()
         self._sending = threading.Lock()
         self.due = 0.0
-        """Time when the lines are to be sent (`time.monotonic()`), for the thread that sends reports."""
+        """Time (`time.monotonic()`) at which the thread that sends reports must send the lines."""
 
     def add(self, record: logging.LogRecord) -> None:
         """Keep a log record, unless the attempt has ended."""
@@ -71,12 +74,14 @@ class LogCapture:
             report_senders.get().add(self)
 
     def close(self) -> None:
-        """End the capture with the attempt: keep no more lines, and send the lines that were not sent. Blocks."""
+        """End the capture when the attempt ends: keep no further lines, and send the lines that were not sent yet.
+        Blocks.
+        """
         self._is_closed = True
         self.flush()
 
     def flush(self) -> None:
-        """Send the lines if some were not sent. Blocks."""
+        """Send the lines, if there are lines that were not sent yet. Blocks."""
         with self._sending:
             with self._lock:
                 lines, count = [line for line, _ in self._lines], self._count
@@ -99,11 +104,11 @@ class LogCapture:
 
 
 def _build_line(record: logging.LogRecord) -> LogLine:
-    """Convert the record to text, even if its arguments and its exception can't be formatted."""
+    """Convert a log record to text, even if its arguments or its exception can't be formatted."""
     text = _format_safely(record.getMessage)[:MAX_LOG_LINE_CHARACTERS]
     if (exc_info := record.exc_info) and exc_info[0] is not None:
         trace = record.exc_text or ("" if exc_info[1] is None else traceback_text(exc_info[1]).rstrip("\n"))
-        # The end of a traceback names the error.
+        # Cut the start of a long traceback, because its end names the error.
         text = f"{text}\n{trace[-MAX_LOG_LINE_CHARACTERS:]}"[-MAX_LOG_LINE_CHARACTERS:]
     level, name = (
         _format_safely(write)[:MAX_LOGGER_NAME_CHARACTERS] for write in (lambda: record.levelname, lambda: record.name)
@@ -112,8 +117,9 @@ def _build_line(record: logging.LogRecord) -> LogLine:
 
 
 def _format_safely(write: Callable[[], object]) -> str:
-    """Return a text that the task's own objects write. Their errors are caught, as `logging` does; a time limit of the task must
-    pass."""
+    """Return a text that calls methods of the task's own objects, such as ``__str__``. Errors in these methods are
+    caught, as in `logging`. An interruption at the task's time limit is not caught.
+    """
     try:
         return str.__str__(str(write()))
     except BaseException as error:
@@ -123,15 +129,19 @@ def _format_safely(write: Callable[[], object]) -> str:
 
 
 def _unicode(text: str) -> str:
-    """Escape halves of surrogate pairs, because they can't be encoded."""
+    """Escape lone surrogate characters, because these can't be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class CaptureHandler(logging.Handler):
-    """Passes records to the task that runs in the calling thread or coroutine, if that captures them."""
+    """Passes log records to the capture of the task that runs in the calling thread or coroutine, if the task has
+    one.
+    """
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record for the task. Without the handler's lock, which all tasks would share while a message is formatted."""
+        """Keep the record for the running task. Does not take the handler's lock, which would make all tasks wait while
+        one message is formatted.
+        """
         capture = running.get().log_capture
         if capture is not None:
             try:
@@ -141,7 +151,8 @@ class CaptureHandler(logging.Handler):
                     raise
                 report_lost_line(__name__, "a line of a task was not kept for its page", (), error)
         if len(logging.root.handlers) == 1 and not _has_other_handlers(record.name):
-            # Without this handler `logging` would have used its last resort.
+            # If no other handler is installed, `logging` would use its last resort; without this call the message would
+            # be lost.
             last = logging.lastResort
             if last is not None and record.levelno >= last.level:
                 last.handle(record)
@@ -161,7 +172,9 @@ handler = CaptureHandler()
 
 
 def start_capture(lease: Lease, level: int, send: SendLog) -> LogCapture:
-    """Return a capture for the lines of an attempt, from ``level`` on, and make sure that the handler is installed."""
-    if handler not in logging.root.handlers:  # also if the project has set up its logging anew
+    """Return a capture for the log lines of an attempt that have ``level`` or a higher level. Install the handler if it
+    is missing.
+    """
+    if handler not in logging.root.handlers:  # installed again if the project has replaced its handlers
         logging.root.addHandler(handler)
     return LogCapture(lease, level, send)

@@ -1,5 +1,6 @@
-"""Relays tasks that remained in the outboxes of the project's databases, because their process died or could not reach the
-server."""
+"""Relays tasks that remained in the outbox tables of the project's databases, because the process that enqueued them
+died or could not reach the server.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import logger
 
 OUTBOX_POLL_SECONDS = 1.0
-"""Seconds between two rounds when there was nothing to do, at random up to twice as long, so that workers do not relay all at
-once."""
+"""Minimum seconds between two rounds when there were no rows to relay. The pause is random, up to twice as long, so
+that workers do not relay at the same time."""
 MAX_OUTBOX_PAUSE_SECONDS = 15.0
 """Maximum seconds between two rounds while the server or a database can't be reached."""
 MIN_ROW_AGE_SECONDS = 1.0
-"""Seconds that a row is left to the process that wrote it, which relays it right after its commit."""
+"""Minimum age of a row in seconds before this thread relays it. Normally, the process that wrote the row relays it
+right after its commit."""
 OUTBOX_WARNING_SECONDS = 60.0
 
 
 class OutboxThread:
-    """Relays outboxes in a separate thread, which exists only where the outbox is switched on."""
+    """Relays outboxes in a separate thread. The thread exists only if the outbox is switched on."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
@@ -34,7 +36,9 @@ class OutboxThread:
         self._next_warning_at = 0.0
 
     def start(self, *, at_once: bool = False) -> None:
-        """``at_once``: relay the rows that are there now, and nothing later; for a burst, which must find them."""
+        """Start the thread. ``at_once``: relay only the rows that are in the outbox now, and wait for this, so that a
+        burst finds their tasks.
+        """
         if not get_config().outbox:
             return
         if at_once:
@@ -50,7 +54,9 @@ class OutboxThread:
             self._thread.join(seconds)
 
     def _relay_all(self, minimum_age: float = MIN_ROW_AGE_SECONDS) -> None:
-        """Relay the rows of all databases that have an outbox. A worker whose outbox can't be relayed still runs tasks."""
+        """Relay the rows of all databases that have an outbox. An outbox that can't be relayed does not prevent the
+        worker from running tasks.
+        """
         before, self._pause = self._pause, OUTBOX_POLL_SECONDS
         try:
             for alias in outboxes():
@@ -62,7 +68,7 @@ class OutboxThread:
             self._pause = MAX_OUTBOX_PAUSE_SECONDS
 
     def _relay(self, alias: str, minimum_age: float, before: float) -> bool:
-        """Relay some rows of a database. Returns whether there are more."""
+        """Relay some rows of a database. Return whether more rows are left."""
         try:
             relayed = relay(alias, minimum_age=minimum_age)
         except DatabaseError as error:

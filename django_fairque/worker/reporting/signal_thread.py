@@ -1,8 +1,8 @@
-"""Sends Django signals about tasks, from a thread. Alerts also go to the log, in sums. Changes of incidents go to the log, by
-e-mail, and to the senders that integrations register.
+"""A thread that sends Django signals about tasks. Alerts are also logged, with one line for many alerts. Changes of
+incidents are logged, mailed, and passed to the senders that integrations register.
 
-`TaskEnding` describes the end of a task that its own worker can't report, because its process was killed or no worker ran the
-task.
+`TaskEnding` describes the end of a task that no worker process can report itself, because the task's process was killed
+or no worker ran the task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def send_signal(signal: Signal, sender: str, **arguments: Any) -> None:
-    """Send a signal; a receiver that fails is logged."""
+    """Send a signal. An error in a receiver is logged."""
     for receiver, answer in signal.send_robust(sender=sender, **arguments):
         if is_a(answer, Exception):
             logger.error("the receiver %r failed", receiver, exc_info=answer)
@@ -66,7 +66,7 @@ def endings_of_outcomes(queue: str, outcomes: Sequence[Outcome], statuses: Seque
 
 MAX_WAITING_SIGNALS = 10_000
 ALERT_LOG_SECONDS = 10.0
-"""Seconds between two log lines about alerts of tasks."""
+"""Minimum seconds between two log lines about alerts of tasks."""
 
 ALERT_SIGNALS: dict[str, Signal] = {
     "at_risk": signals.sla_at_risk,
@@ -82,11 +82,11 @@ OUTCOME_SIGNALS: dict[str, tuple[Signal, ...]] = {
     "dead": (signals.task_failed, signals.task_dead),
     "canceled": (signals.task_canceled,),
 }
-"""Signals by the status that the server returns for an outcome."""
+"""The signals to send for an outcome, by the status that the server returns for it."""
 
 
 class SignalThread:
-    """Sends signals in a separate thread, because receivers may be slow. The thread begins with the first signal."""
+    """Sends signals in a separate thread, because receivers may be slow. The thread starts with the first signal."""
 
     def __init__(self, options: WorkerOptions, queues: Sequence[FairQueue]) -> None:
         self._options = options
@@ -113,7 +113,9 @@ class SignalThread:
             self._put(partial(self._report_ending, ending, is_logged=True) for ending in endings)
 
     def _report_ending(self, ending: TaskEnding, *, is_logged: bool) -> None:
-        """Log it, and send the signals, with the task as it is now. One that was deleted meanwhile needs no word."""
+        """Log the end of a task and send its signals, with the task's current data. If the task was deleted in the
+        meantime, nothing is reported.
+        """
         try:
             task = self._queues[ending.queue].get_task(ending.task_id)
         except TaskNotFoundError:
@@ -126,7 +128,7 @@ class SignalThread:
         _send_task_signals(ending.status, task.name, about, ending.delay, has_failed=ending.took is not None)
 
     def send_outcome_signals(self, queue: str, outcomes: Sequence[Outcome], statuses: Sequence[str]) -> None:
-        """Send the signals of outcomes that have receivers."""
+        """Send the signals of these outcomes, if the signals have receivers."""
         if not _has_receivers(*OUTCOME_SIGNALS):
             return
         self._put(
@@ -142,7 +144,9 @@ class SignalThread:
             self._put([partial(send_signal, signal, self._options.worker_id, **about)])
 
     def end(self, seconds: float) -> None:
-        """Send the waiting signals within ``seconds``. Later signals are sent too, if the process lives long enough."""
+        """Wait up to ``seconds`` until the queued signals are sent. Signals that are queued later are sent too, if the
+        process lives long enough.
+        """
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -185,13 +189,13 @@ def _has_receivers(*statuses: str) -> bool:
 
 
 def send_signals_of_outcome(queue: str, outcome: Outcome, status: str) -> None:
-    """The signals of one outcome that the server has taken."""
+    """Send the signals for one outcome that the server has accepted."""
     about: dict[str, Any] = {"task": outcome.lease.task, "queue": queue, "took": outcome.took}
     if status != "finished":
         about["error"] = outcome.body.decode("utf-8", "replace")
     if status == "canceled":
         about["task_id"] = outcome.lease.task_id
-    # A task that snoozed itself has not failed, unless that has ended it.
+    # A task that snoozed itself has not failed, unless it had no time left and is dead.
     has_failed = status == "dead" or not outcome.is_put_off
     _send_task_signals(status, outcome.lease.name, about, outcome.delay, has_failed=has_failed)
 
@@ -204,7 +208,9 @@ def _send_task_signals(status: str, name: str, about: dict[str, Any], delay: flo
 
 
 class AlertLog:
-    """Log lines about alerts: the first one at once, then a line with the sum of each ten seconds of a queue. For one thread."""
+    """Log lines about alerts. The first alert of a queue is logged at once; further alerts are logged as one line with
+    their number every ten seconds. For use by one thread.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
@@ -213,7 +219,7 @@ class AlertLog:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the next line is due; None if there is nothing to log."""
+        """Return the seconds until the next line is due; None if there are no alerts to log."""
         return max(0.0, self._next_line_at - monotonic()) if self._counts else None
 
     @property
@@ -225,7 +231,7 @@ class AlertLog:
         self._last[alert.queue] = alert
 
     def write(self, *, at_once: bool = False) -> None:
-        """Write the lines if they are due, or ``at_once``."""
+        """Write the lines that are due; with ``at_once``, write all lines."""
         if not self._counts or not (at_once or self.is_due):
             return
         for queue, counts in self._counts.items():
@@ -239,8 +245,9 @@ class AlertLog:
 
 
 def report_alerts(alerts: Sequence[Alert], log: AlertLog) -> None:
-    """Log the alerts and send their signals. Deaths are only logged: they have signals, which are sent for all other endings as
-    well."""
+    """Log the alerts and send their signals. For dead tasks only a line is logged, because their signals are sent in
+    the same way as for all other endings.
+    """
     for alert in alerts:
         if alert.task_id:
             log.add(alert)
@@ -251,7 +258,7 @@ def report_alerts(alerts: Sequence[Alert], log: AlertLog) -> None:
 
 
 def report_incidents(changes: Sequence[IncidentChange], email: Sequence[str]) -> None:
-    """Log the changes and mail them."""
+    """Log the changes of incidents, and send them by e-mail and to registered senders."""
     for change in changes:
         (logger.info if change.kind == "closed" else logger.warning)("queue %s: %s", change.incident.queue, change)
         if email:

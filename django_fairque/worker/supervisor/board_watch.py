@@ -1,7 +1,8 @@
-"""Judges a worker process from outside, by the supervisor's own clock.
+"""Measures the progress of a worker process from outside, with the supervisor's own clock.
 
-Code of a task can damage its process: patch its clock, take the memory that its threads need, keep its interpreter lock, or stop
-it. So the process writes counts to its status board, and the supervisor notes when each of them last changed.
+Code of a task can damage its process: patch its clock, take the memory that its threads need, keep its interpreter
+lock, or stop it. So the process writes counts to its status board, and the supervisor notes when each count last
+changed.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
     from django_fairque.worker.common.status_board import OccupiedSlot, StatusBoard
 
 MAX_LOOK_SECONDS = 1.0
-"""Maximum seconds between two updates that are counted. In a longer pause this process did not run either, for example because
-the whole machine was suspended."""
+"""Maximum seconds between two updates of the watch that count as time without progress. During a longer pause the
+supervisor did not run either, for example because the whole machine was suspended."""
 BUSY_SHARE = 0.3
-"""Part of the processor time of all slots above which one of them counts as busy."""
+"""Fraction of the processor time that all slots used together. A slot that used more than this counts as busy."""
 MIN_BUSY_SHARE = 0.02
-"""Part of a processor below which nothing counts as busy: on a machine with much other work a busy thread may get little."""
+"""Minimum use of a processor (1 is a whole processor) for a slot to count as busy. The value is low because a busy
+thread gets little time on a machine with much other work."""
 
 
 class BoardWatch:
-    """Records when each value of a status board last changed. Only seconds in which `update` was called regularly are counted."""
+    """Records when each value of a status board last changed. Only time during which `update` was called regularly is
+    counted.
+    """
 
     def __init__(self, status_board: StatusBoard, now: float) -> None:
         self._board = status_board
@@ -40,7 +44,7 @@ class BoardWatch:
         self._versions = [0] * status_board.slots
         self._changed_at = [0.0] * status_board.slots
         self._thread_seconds: dict[int, float] | None = None
-        """Processor time of the slots' threads when the process stopped to respond, by slot."""
+        """Processor time of each slot's thread when the process stopped responding, by slot."""
         self._sampled_at = 0.0
         self._process_seconds: float | None = None
 
@@ -65,7 +69,9 @@ class BoardWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds for which the process has not responded; 0 before it has begun, and when it ends."""
+        """Return the seconds for which the process has not responded; 0 before the process has begun and when it is
+        ending.
+        """
         return self._time - self._ticked_at if 0 < self._ticks < float("inf") else 0.0
 
     def has_polled(self, shard_index: int) -> bool:
@@ -76,12 +82,14 @@ class BoardWatch:
         return self._time - self._polled_at[shard_index]
 
     def longest_poll_seconds(self, without: Collection[int] = ()) -> float:
-        """Return the same for the fetch loop that is furthest behind."""
+        """Return the seconds since progress of the fetch loop that has made no progress for longest."""
         shards = (shard for shard in range(len(self._polls)) if shard not in without)
         return max((self.poll_seconds(shard) for shard in shards), default=0.0)
 
     def unreported_seconds(self, without: Collection[int] = ()) -> float:
-        """Return the seconds for which outcomes have waited while none was reported, for the shard where that is longest."""
+        """Return the seconds for which outcomes have waited while no outcome was reported, for the shard with the
+        longest time.
+        """
         shards = (shard for shard in range(len(self._settled_at)) if shard not in without)
         return max((self._time - self._settled_at[shard] for shard in shards), default=0.0)
 
@@ -97,7 +105,9 @@ class BoardWatch:
         return found
 
     def has_run(self, running: OccupiedSlot) -> bool:
-        """Whether a task ran for about as long as its time limit. If not, the process's clock is wrong."""
+        """Return whether the supervisor saw the task run for about as long as its time limit. If not, the process's
+        clock is wrong.
+        """
         for slot, version in enumerate(self._versions):
             if version & 1 and self._board.read_occupied_slot(slot) == running:
                 return self._time - self._changed_at[slot] > running.timeout - 2 * MAX_LOOK_SECONDS
@@ -106,18 +116,18 @@ class BoardWatch:
     # --- a process that does not respond ---
 
     def sample(self, pid: int) -> None:
-        """Note the processor time of its slots' threads, once for each time that it does not respond."""
+        """Record the processor time of the slots' threads, once in each period without a response."""
         if self._thread_seconds is None:
             self._thread_seconds, self._sampled_at = self._read_thread_seconds(pid), self._time
             self._process_seconds = _processor_seconds(pid)
 
     @property
     def sampled_seconds(self) -> float:
-        """Seconds since `sample`."""
+        """Return the seconds since the processor time was recorded by `sample`."""
         return self._time - self._sampled_at if self._thread_seconds is not None else 0.0
 
     def describe_process(self, pid: int) -> str:
-        """Describe in words the activity of the process since `sample`."""
+        """Describe in words how much processor time the process has used since `sample`."""
         if is_stopped(pid):
             return "is stopped by a signal"
         before, now = self._process_seconds, _processor_seconds(pid)
@@ -128,8 +138,9 @@ class BoardWatch:
         return "uses little processor time: C code waits and keeps the interpreter lock, or the system is overloaded"
 
     def busy_slots(self, pid: int) -> list[OccupiedSlot]:
-        """The slots whose threads have computed since `sample`: one of them keeps the interpreter lock. Empty if that is
-        not known."""
+        """Return the slots whose threads have used the processor since `sample`: one of these threads keeps the
+        interpreter lock. Empty if this is not known.
+        """
         elapsed = self.sampled_seconds
         if not self._thread_seconds or not elapsed:
             return []
@@ -151,7 +162,7 @@ class BoardWatch:
 
 
 def _stat_fields(process: str) -> list[bytes]:
-    """Read the fields of /proc/…/stat from the third one, the state, on; empty without /proc."""
+    """Read the fields of /proc/PID/stat, beginning with the third field, the state. Empty if there is no /proc."""
     try:
         return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -159,7 +170,9 @@ def _stat_fields(process: str) -> list[bytes]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process (state T). Without /proc, this is known only for children of this process."""
+    """Return whether a signal has stopped the process (state T). Without /proc, this can be determined only for
+    children of this process.
+    """
     if fields := _stat_fields(str(pid)):
         return fields[0] == b"T"
     if not hasattr(os, "waitid"):

@@ -1,5 +1,6 @@
-"""The main function of a worker process: a `Core` and a pipe to the supervisor, which renews its leases and may kill it at any
-moment."""
+"""The main function of a worker process. The process runs a `Core` and has a pipe to its supervisor. The supervisor
+renews the leases of the process, and may kill it at any moment.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ PRELOADED_MODULES = split_names("""
     django_fairque.worker.supervisor.core concurrent.futures.thread redis.asyncio django.core.cache
     django_fairque.engine.queue.queue django_fairque.tasks.results
 """)
-"""Modules that the first task, or code that runs around it, imports. Without preloading, every child would import them anew."""
+"""Modules that the first task, or the code that runs tasks, imports. If the fork server did not import them in advance,
+every child would import them again."""
 
 
 def load_project(options: WorkerOptions) -> None:
@@ -57,7 +59,7 @@ def load_project(options: WorkerOptions) -> None:
     import django
     from django.apps import apps
 
-    if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has done this
+    if not apps.ready:  # a manage.py without `if __name__ == "__main__":` has already set up Django
         django.setup()
     from django_fairque.conf import set_overrides
 
@@ -66,7 +68,7 @@ def load_project(options: WorkerOptions) -> None:
 
 
 def preload(options: WorkerOptions) -> None:
-    """Import, read and calculate more in advance for the children, once the project is loaded."""
+    """Import modules, read files and calculate values for the children in advance, after the project is loaded."""
     from django_fairque.conf import get_queue
     from django_fairque.engine.scripting import scripts
     from django_fairque.worker.supervisor.core import import_handler, import_middleware
@@ -82,7 +84,9 @@ def preload(options: WorkerOptions) -> None:
 
 
 def close_project_connections() -> None:
-    """Close connections that the project opened at import: two processes that share a connection receive each other's replies."""
+    """Close connections that the project opened at import, because two processes that share a connection would receive
+    each other's replies.
+    """
     from django.core.cache import close_caches
     from django.db import connections
 
@@ -99,18 +103,20 @@ def close_project_connections() -> None:
 
 
 def freeze_loaded_objects() -> None:
-    """Exclude all objects that exist now from later garbage collections: some 80,000 of Django and the project, which last as
-    long as the process. Python collects several times when a process ends, which takes a quarter of the time then."""
+    """Exclude all existing objects from later garbage collections: about 80,000 objects of Django and the project,
+    which exist until the process ends. Without this, collecting them takes a quarter of the time that a process needs
+    to end.
+    """
     gc.collect()
     gc.freeze()
 
 
 SWITCH_INTERVAL_SECONDS = 0.001
-"""Seconds after which a busy thread must hand the interpreter on. At Python's own 5 ms the thread that talks to the
-server waits longer for its turn than for the server."""
+"""Seconds after which a busy thread must release the interpreter lock. With Python's default of 5 ms, the thread that
+talks to the server would wait longer for the lock than for the server."""
 
 UNUSABLE_EXIT_CODE = 3
-"""Exit code of a child that could not start and has logged why."""
+"""Exit code of a child that could not start and has logged the reason."""
 
 
 def run_child(
@@ -120,7 +126,9 @@ def run_child(
     parent: int,
     load: Callable[[WorkerOptions], None] = lambda _: None,
 ) -> None:
-    """Run a child from start to end. ``parent`` is the process with which the child dies; ``load`` loads the project first."""
+    """Run a child from start to end. The child dies when the process ``parent`` dies. ``load`` is called first, to load
+    the project.
+    """
     end_with_parent(parent)
     process_copies.end_with_this_process()
     ignore_terminal_signals()
@@ -161,20 +169,22 @@ def run_child(
 
 
 STALLED_STACKS_SIGNAL: int | None = getattr(signal, "SIGRTMIN", None)
-"""Does the same as SIGUSR1 for a process that does not respond; None where the system has no such signal."""
+"""The signal that makes a process write its stacks although it does not respond to SIGUSR1; None on systems without
+real-time signals."""
 
 
 def write_stacks_on_signals() -> None:
-    """Have SIGUSR1 write the stacks of all threads to standard error.
+    """Install handlers, so that SIGUSR1 writes the stacks of all threads to standard error.
 
-    The main thread writes them, while it has the interpreter lock: Python may crash if other threads run meanwhile
-    (python/cpython#116008). If C code keeps the lock, no other thread runs, and `STALLED_STACKS_SIGNAL` writes them without it.
-    If the process was only stopped, or had no processor, other threads may run meanwhile, so a small risk remains.
+    The main thread writes the stacks while it holds the interpreter lock, because Python may crash if other threads run
+    at the same time (python/cpython#116008). If C code keeps the lock, no other thread runs, and
+    `STALLED_STACKS_SIGNAL` writes the stacks without the lock. If the process was only stopped, or had no processor,
+    other threads may run meanwhile, so a small risk remains.
     """
     signal.signal(signal.SIGUSR1, lambda *_: write_stacks())
     signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003 - its name takes no keyword
     if STALLED_STACKS_SIGNAL is not None:
-        with contextlib.suppress(Exception):  # there is no standard error
+        with contextlib.suppress(Exception):  # the process has no standard error
             faulthandler.register(STALLED_STACKS_SIGNAL, all_threads=True)
 
 
@@ -185,13 +195,17 @@ def write_stacks() -> None:
 
 
 def ignore_terminal_signals() -> None:
-    """Ctrl-C, or its end, reaches the whole group; the supervisor decides."""
+    """Ignore SIGINT and SIGHUP. The terminal sends these signals to the whole process group, and only the supervisor
+    reacts to them.
+    """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _listen(pipe: Connection, core: Core) -> None:
-    """Carry out the supervisor's messages. Without the supervisor, no leases are renewed, so end at once."""
+    """Carry out the supervisor's messages. If the supervisor has died, end the process at once, because nobody renews
+    its leases.
+    """
     from django_fairque.worker.supervisor.separate_tasks import SeparateTask
 
     def run(task: SeparateTask) -> None:
@@ -215,18 +229,20 @@ def _listen(pipe: Connection, core: Core) -> None:
 
 
 _send_lock = threading.Lock()
-"""Several threads of a process send messages to its supervisor through one pipe."""
+"""A lock for the pipe to the supervisor, because several threads of a process send messages."""
 
 
 def _send(pipe: Connection, message: object) -> None:
-    with _send_lock, contextlib.suppress(OSError):  # the supervisor has ended: `_listen` notices that
+    with _send_lock, contextlib.suppress(OSError):  # the supervisor has ended, which `_listen` notices
         pipe.send(message)
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies, even if it holds the interpreter just then."""
+    """Make the kernel kill this process when its parent dies, even if a task holds the interpreter lock at that
+    moment.
+    """
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the parent died before the signal was set
+        if os.getppid() != parent:  # the parent died before the death signal was set
             os._exit(1)

@@ -1,18 +1,19 @@
-"""`ChildProcess`: one worker process as its supervisor sees it. `ChildLimits`: the supervisor's limits on time, memory, leases,
-and signs of life.
+"""`ChildProcess` represents one worker process in its supervisor. `ChildLimits` enforces the supervisor's limits on
+time, memory, leases and signs of life.
 
 `StalledProcesses` gives back the tasks that a process has fetched and can't start because it does not respond. A process stops
 responding when C code keeps the interpreter lock (a catastrophic regular expression), when it gets SIGSTOP, or when the machine
 has no time for it. The process may respond again at any moment, so its leases are fenced first (see `status_board`):
 
-1. The supervisor raises the fence of a shard in the shared memory. From then on the process starts nothing that it has received
-   before, and fetches nothing from that shard.
-2. After `FENCE_SETTLE_SECONDS` everything that the process wrote before it could see the fence is visible. The supervisor reads
-   which tokens have started, and the lease renewal thread gives back all others in one call.
-3. When the server has confirmed that, the fence is lowered. The process drops the leases that are still in its buffer and fetches
-   again.
+1. The supervisor raises the fence of a shard in the shared memory. From then on the process starts no task that it has
+   received before, and fetches no tasks from that shard.
+2. After `FENCE_SETTLE_SECONDS`, the supervisor sees everything that the process wrote before it could see the fence.
+   The supervisor reads which tokens have started, and the lease renewal thread gives back all other leases in one call.
+3. When the server has confirmed this call, the fence is lowered. The process drops the leases that are still in its
+   buffer and fetches again.
 
-While the process does not respond this is repeated: a fetch that was in progress may have handed out more leases.
+These steps are repeated while the process does not respond, because a fetch that was in progress may have handed out
+more leases.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
 
 class ChildProcess:
-    """A worker process. The constructor starts it; call it in the main thread, as the process dies with the thread that
-    started it. ``worker_id`` is never used for another process.
+    """A worker process. The constructor starts the process. Create the object in the main thread, because the process
+    dies with the thread that started it. ``worker_id`` is never used again for another process.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ChildProcess:
     ) -> None:
         self.index = index
         self.task = task
-        """The only task that the process runs; None if it fetches tasks."""
+        """The only task that the process runs; None if the process fetches tasks."""
         place = index if task is None else "task"
         self.worker_id = f"{options.worker_id}.{place}.{incarnation}"
         self.options = options.for_child(self.worker_id, one_task=task is not None)
@@ -83,41 +84,43 @@ class ChildProcess:
             self.status_board.list_running,
             lambda shard_index: self.send(Reconcile(shard_index)),
         )
-        """The process as the lease renewal knows it."""
+        """The representation of this process that is passed to the lease renewal."""
         self.is_ready = False
         self.is_draining = False
-        """Whether it got the command to fetch no more tasks."""
+        """Whether the process got the command to fetch no more tasks."""
         self.is_stopping = False
-        """Whether it got the command to stop, or stops by itself. Another process replaces it."""
+        """Whether the process got the command to stop, or stops by itself. If so, another process replaces it."""
         self.is_done = False
-        """Whether it has settled all its tasks and is about to exit."""
+        """Whether the process has settled all its tasks and is about to exit."""
         self.deadline: float | None = None
-        """The time (`time.monotonic()`) at which it is killed if it has not ended; None for no limit."""
+        """The time (`time.monotonic()`) at which the process is killed if it has not ended; None for no limit."""
         self.watch = BoardWatch(self.status_board, monotonic())
         self.unresponsive_since: float | None = None
-        """The Unix time since which the process has not responded. 0 if it responds again, None if that never happened."""
+        """The Unix time since which the process has not responded. 0 if the process responds again, None if it has
+        always responded."""
         self.kill_reason: EndReason | None = None
         self.counts_as_crash = False
-        """Whether it was killed for a reason that any of its tasks may have caused."""
+        """Whether the process was killed for a reason that one of its tasks may have caused."""
         self.is_blameless = False
-        """Whether it died for a reason that its task did not cause."""
+        """Whether the process died for a reason that its task did not cause."""
         self.overdue: list[OccupiedSlot] = []
         """The slots whose tasks ran beyond their hard limit, or used more memory than allowed."""
         self.memory_used = 0.0
-        """The memory that the process used, in bytes, if that is more than its task may use; else 0."""
+        """The memory in bytes that the process used, if that is more than its task may use; else 0."""
         self.blocked: BlockedLoop | None = None
-        """The blocked event loop of the process; None if it is not blocked."""
+        """The blocked event loop of the process; None if the loop is not blocked."""
         self.blocked_by: str | None = None
-        """The task that blocks the event loop. Empty if no task blocks it any more, None if none ever has."""
+        """The task that blocks the event loop of the process. Empty if no task blocks the loop any more, None if no
+        task has ever blocked it."""
         self.unknown_tasks: list[str] | None = None
-        """Names of tasks that this worker's processes got lately and do not know; all processes have the same code. None if there
-        were none yet."""
+        """Names of tasks that this worker's processes received lately and have no function for; all processes have the
+        same code. None if there were none so far."""
         self.deaths: Collection[ProcessDeath] = ()
-        """The last deaths of processes of this worker, to be reported with the process's heartbeats."""
+        """The last deaths of processes of this worker, which this process's heartbeats report."""
         self.started = time.time()
         self.started_at = monotonic()
 
-    # --- its state ---
+    # --- state of the process ---
 
     @property
     def pid(self) -> int:
@@ -132,12 +135,15 @@ class ChildProcess:
         return isinstance(self.process, ForkedProcess) and self.process.died_with_server
 
     def find_overdue(self, now: float) -> list[OccupiedSlot]:
-        """Return the slots whose tasks run beyond their hard limit, without coroutines that wait for a blocked event loop."""
+        """Return the slots whose tasks run beyond their hard limit, except coroutines that wait because another task
+        blocks the event loop.
+        """
         return [running for running in self._late(now) if not self._is_held_up(running)]
 
     def is_held_up_at(self, now: float) -> bool:
-        """Return whether code that belongs to no task blocks the event loop, and a coroutine is past its hard limit because of
-        that."""
+        """Return whether code that belongs to no task blocks the event loop, so that a coroutine runs beyond its hard
+        limit.
+        """
         if self.blocked is None or self.blocked.culprit is not None:
             return False
         return any(self._is_held_up(running) for running in self._late(now))
@@ -149,7 +155,9 @@ class ChildProcess:
         return self.blocked is not None and (running.shard_index, running.tokens[0]) in self.blocked.others
 
     def is_stalled(self, longest: float, unreachable: Sequence[int] = ()) -> bool:
-        """Return whether one of its fetch loops has made no progress for ``longest`` seconds. Unreachable shards do not count."""
+        """Return whether a fetch loop of the process has made no progress for ``longest`` seconds. Shards in
+        ``unreachable`` do not count.
+        """
         return self.watch.longest_poll_seconds(unreachable) > longest
 
     @property
@@ -177,15 +185,18 @@ class ChildProcess:
             while self.pipe.poll():
                 yield self.pipe.recv()
 
-    # --- commands to it ---
+    # --- commands to the process ---
 
     def send(self, message: object) -> None:
-        """Add a message, which `flush` sends. From any thread."""
+        """Queue a message, which `flush` sends. Can be called from any thread."""
         self._unsent.append(message)
 
     def flush(self) -> None:
-        """Send the messages that fit into the pipe, without waiting: a process whose interpreter is blocked does not read."""
-        with contextlib.suppress(OSError, ValueError):  # the process is dead, which its sentinel reports
+        """Send the queued messages that fit into the pipe. Do not wait, because a process whose interpreter is blocked
+        does not read.
+        """
+        # the process is dead, which the main loop notices by its sentinel
+        with contextlib.suppress(OSError, ValueError):
             while self._unsent and select.select([], [self.pipe], [], 0)[1]:
                 self.pipe.send(self._unsent.popleft())
 
@@ -195,22 +206,26 @@ class ChildProcess:
             self.send(Revoked(shard_index, list(leases[first : first + 100])))
 
     def report_separate_ends(self, shard_index: int, tokens: Sequence[int]) -> None:
-        """Send the child the tokens of its tasks that ended in a separate process or were returned to the queue."""
+        """Send the process the tokens of its tasks that ended in a separate process or were returned to the queue."""
         for first in range(0, len(tokens), 1000):
             self.send(SeparateEnded(shard_index, list(tokens[first : first + 1000])))
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
-        """Make the process send these signals: their receivers are the project's code, which the supervisor does not run."""
+        """Make the process send these signals. The supervisor does not send signals itself, because their receivers are
+        code of the project.
+        """
         for first in range(0, len(announcements), 10):
             self.send(Announce(list(announcements[first : first + 10])))
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Make the process stop fetching tasks, or fetch them again."""
+        """Make the process stop or resume fetching tasks."""
         self.is_draining = is_draining
         self.send(Drain(is_draining))
 
     def stop(self, deadline: float | None) -> None:
-        """Make the process end its running tasks and stop, until ``deadline`` (`time.monotonic()`); None for no limit."""
+        """Make the process end its running tasks and exit before ``deadline`` (`time.monotonic()`); None for no
+        limit.
+        """
         if not self.is_stopping:
             self.is_stopping = True
             self.send(StopProcess())
@@ -248,23 +263,25 @@ HISTORY_TEXTS = {
     EndReason.NO_OUTCOMES: "it did not report outcomes",
     EndReason.NO_PROGRESS: "its fetch loop made no progress",
 }
-"""Reasons for killing a process because of one task, in the words of the histories of its other tasks. For a reason without an
-entry, the history has the value of the enum."""
+"""Reasons for killing a process because of one task, as the histories of the process's other tasks show them. For a
+reason without an entry, the histories show the value of the enum."""
 BEYOND_LIMIT_SECONDS = 5.0
-"""Seconds beyond the hard limit of a task after which the supervisor's own clock decides."""
+"""Seconds beyond a task's hard limit. If the limit is exceeded by this much by the supervisor's clock, the process's
+clock is ignored."""
 UNREPORTED_SECONDS = 5.0
-"""Seconds without a report of outcomes that wait for one, after which a process is unhealthy."""
+"""Seconds for which outcomes wait and none is reported, after which a process is unhealthy."""
 REPLACED_UNREPORTED_SECONDS = 15.0
-"""Seconds without such a report after which a process that runs nothing is replaced."""
+"""Seconds for which outcomes wait and none is reported, after which a process without running tasks is replaced."""
 MAX_DEATH_TASKS = 3
-"""The largest number of tasks that the report about a dead process names."""
+"""Maximum number of tasks that the report about a dead process names."""
 
 
 class ChildLimits:
-    """Checks the processes, and kills those that exceed a limit.
+    """Checks the worker processes, and kills those that exceed a limit.
 
     Args:
-        on_changed: called with the worker id of a process that has stopped responding for long, or responds again.
+        on_changed: called with the worker id of a process that has not responded for a long time, or that responds
+            again.
     """
 
     def __init__(
@@ -282,7 +299,8 @@ class ChildLimits:
             (self._reports_nothing, EndReason.NO_OUTCOMES),
             (self._is_stalled, EndReason.NO_PROGRESS),
         ]
-        """Checks of a process, each with the reason for killing it. The first check that is true logs it and decides."""
+        """Checks of a process, each with the reason for killing it. The first check that returns True decides, and has
+        logged the reason."""
 
     def enforce(self, children: Iterable[ChildProcess]) -> None:
         now = monotonic()
@@ -292,8 +310,9 @@ class ChildLimits:
                 self._enforce(child, now)
 
     def _overdue(self, child: ChildProcess, now: float) -> list[OccupiedSlot]:
-        """Return the slots whose tasks ran beyond their hard limit. If the process does not respond, return them only if no other
-        task can be the cause."""
+        """Return the slots whose tasks ran beyond their hard limit. If the process does not respond, such slots are
+        returned only if no other task can be the cause.
+        """
         found = [slot for slot in child.find_overdue(now) if child.watch.has_run(slot)] or child.watch.beyond_limit(
             self._options.hard_timeout_grace + BEYOND_LIMIT_SECONDS
         )
@@ -378,7 +397,9 @@ class ChildLimits:
         return True
 
     def _outlives_a_lease(self, child: ChildProcess, now: float) -> bool:
-        """Return whether it runs a task whose lease could not be renewed in time. Only the shards that did not renew count."""
+        """Return whether the process runs a task whose lease could not be renewed in time. Only tasks of shards with
+        late renewals count.
+        """
         confirmed = enumerate(child.renewed.confirmed.values())
         late = {shard_index for shard_index, at in confirmed if now - at > self._options.fence_after}
         if not late or not any(running.shard_index in late for running in child.status_board.list_running()):
@@ -388,7 +409,7 @@ class ChildLimits:
 
     @staticmethod
     def _exceeds_memory(child: ChildProcess, limit: int) -> bool:
-        """Return whether it runs a task and uses more memory than ``limit``. Set ``memory_used``."""
+        """Return whether the process runs a task and uses more memory than ``limit``. Set ``memory_used``."""
         if not limit or not child.status_board.count_running():
             return False
         used = resident_mb(child.pid) * BYTES_PER_MB
@@ -396,7 +417,7 @@ class ChildLimits:
         return used > limit
 
     def _check_response(self, child: ChildProcess) -> None:
-        """Report, once, that a process has not responded for the length of a lease, and later that it responds again."""
+        """Report once that a process has not responded for the length of a lease, and report again when it responds."""
         silent = child.watch.silent_seconds
         if child.is_unresponsive:
             child.watch.sample(child.pid)
@@ -423,8 +444,9 @@ class ChildLimits:
             self._on_changed(child.worker_id)
 
     def _reports_nothing(self, child: ChildProcess, _: float) -> bool:
-        """Return whether its outcomes do not arrive although the server answers. Running tasks get some time to end: their
-        outcomes are reported when the process is dead."""
+        """Return whether the process reports no outcomes although the server answers. If tasks are running, they get
+        more time to end, because all outcomes are reported anyway when the process is dead.
+        """
         longest = self._options.replaced_after if child.status_board.count_running() else REPLACED_UNREPORTED_SECONDS
         if child.watch.unreported_seconds(self._outages.unreachable_shards()) <= longest:
             return False
@@ -472,7 +494,9 @@ class ChildLimits:
 
 
 def has_died_by_itself(child: ChildProcess) -> bool:
-    """Return whether an ended process died unexpectedly: the supervisor did not kill it, and it had no command to stop."""
+    """Return whether an ended process died unexpectedly: the supervisor did not kill it, and did not command it to
+    stop.
+    """
     return child.kill_reason is None and not (child.is_stopping and child.exitcode == 0)
 
 
@@ -485,7 +509,7 @@ def _how_ended(child: ChildProcess) -> tuple[EndReason, int]:
 
 
 def describe_death(child: ChildProcess) -> ProcessDeath | None:
-    """Return the report about a process that died; None if it ended as intended."""
+    """Return the report about a process that died; None if the process ended as intended."""
     if child.is_done or child.kill_reason in STOPS:
         return None
     if child.kill_reason is None and (not has_died_by_itself(child) or child.exitcode == 0):
@@ -495,7 +519,7 @@ def describe_death(child: ChildProcess) -> ProcessDeath | None:
 
 
 def _history_text(child: ChildProcess) -> str:
-    """Return the reason why the process did not finish its tasks, for their histories."""
+    """Return the reason why the process did not finish its tasks. The tasks' histories show this reason."""
     if child.kill_reason is not None:
         return HISTORY_TEXTS.get(child.kill_reason, child.kill_reason.value)
     if not has_died_by_itself(child):
@@ -507,7 +531,8 @@ def _history_text(child: ChildProcess) -> str:
 def leases_to_return(child: ChildProcess, shards: Sequence[FairQueue]) -> list[LeaseReturn]:
     """Return the leases and outcomes of an ended process, for each shard.
 
-    Its running tasks count as crashed only if the process died by itself. Tasks beyond their hard limit have failed.
+    The process's running tasks count as crashed only if the process died by itself. Tasks beyond their hard limit count
+    as failed.
     """
     running = child.status_board.list_running()
     died = (has_died_by_itself(child) or child.counts_as_crash) and not child.is_blameless
@@ -539,13 +564,14 @@ def _failures(child: ChildProcess, running: OccupiedSlot, queue: FairQueue) -> l
 
 
 STALLED_SECONDS = 1.0
-"""Seconds without a sign of life (there are 2 to 20 a second) after which a process counts as stalled."""
+"""Seconds without a sign of life after which a process counts as stalled. A responding process gives 2 to 20 signs a
+second."""
 SILENT_SECONDS = 5.0
-"""Seconds without progress after which a shard's fetch loop may hold leases that it does not know of, although its process
-responds: its calls fail, or their replies are lost."""
+"""Seconds without progress of a shard's fetch loop in a process that responds. After this time the server may have
+recorded leases that the process does not know, because its calls fail or their replies are lost."""
 FENCE_SETTLE_SECONDS = 0.02
-"""Seconds between raising a fence and reading which tokens have begun. A start that was written before the process could see the
-fence leaves the processor's store buffer within microseconds."""
+"""Seconds between raising a fence and reading which tasks have started. If the process recorded a start before it could
+see the fence, the record becomes visible within microseconds (the processor's store buffer)."""
 STALL_REPEAT_SECONDS = 1.0
 
 STALLED_REASON = "worker process did not respond"
@@ -564,11 +590,12 @@ class _RaisedFence:
 
 
 class StalledProcesses:
-    """Gives back the unstarted tasks of processes that do not respond. Only the supervisor's main thread uses it.
+    """Gives back the tasks that a process has fetched and not started, if the process does not respond. Only the
+    supervisor's main thread uses this object.
 
     Args:
         labels: the names of the queues or shards, by shard index.
-        give_back: hands jobs to the thread that talks to the server.
+        give_back: passes jobs to the thread that talks to the server.
         passed_on: tokens, by worker id and shard index, of leases that the process has handed to its supervisor.
     """
 
@@ -585,7 +612,9 @@ class StalledProcesses:
         self._stalled: set[str] = set()
 
     def update(self, children: Sequence[ChildProcess], now: float, unreachable: Collection[int] = ()) -> None:
-        """Raise and lower the fences that are due. ``unreachable``: indexes of shards whose server can't be reached."""
+        """Raise and lower the fences that are due. ``unreachable`` contains the indexes of shards whose server can't be
+        reached.
+        """
         for child in children:
             if child.exitcode is None:
                 child.watch.update(now)
@@ -635,10 +664,10 @@ class StalledProcesses:
 
     @staticmethod
     def _lower_fence(current: _RaisedFence, label: str, count: int) -> None:
-        """End the fence: the process may fetch tasks of this shard again.
+        """Lower the fence, so that the process may fetch tasks of this shard again.
 
-        The thread of the lease renewal calls this when the server has confirmed that all tasks that the process had not
-        begun are given back; ``count`` is their number.
+        The lease renewal thread calls this method when the server has confirmed that all tasks which the process had
+        not begun are given back; ``count`` is the number of these tasks.
         """
         current.child.status_board.lower_fence(current.shard_index, current.number)
         current.is_over = True

@@ -1,4 +1,4 @@
-"""`Core`: the parts that every process that runs tasks has.
+"""`Core` contains the parts that are common to all processes that run tasks.
 
 A core has slots that run tasks, an event loop for coroutines, a thread for time limits, and a `FetchThread` for each shard of
 each queue.
@@ -41,20 +41,22 @@ if TYPE_CHECKING:
 MEMORY_CHECK_SECONDS = 1.0
 """Seconds between two checks of the memory limit."""
 LOG_RETRY_SECONDS = 1.0
-"""Seconds for which a slot tries to send captured log lines after the end of its task. The slot is busy meanwhile."""
+"""Seconds for which a slot tries to send captured log lines after the end of its task. The slot can't run another task
+during this time."""
 
 
 class Core:
-    """Works from `start` until it is stopped, or a limit or the end of a burst is reached; does not renew leases.
+    """Runs tasks from `start` until it is stopped, a limit is reached, or all tasks of a burst are done. A core does
+    not renew leases.
 
     Args:
-        on_retire: called when it stops because of a limit, with the reason.
-        on_unfit: called when it stops because the next one could not run a task either.
-        patience: seconds after which it will be ended if no server has ever answered.
+        on_retire: called with the reason when the core stops because of a limit.
+        on_unfit: called when the core stops before its first task, for a reason that would also stop its replacement.
+        startup_timeout: seconds after which the core is stopped if no server has ever answered.
         on_blocked: called when a task blocks the event loop, and with None when the loop goes on.
-        on_separate: called with each task that must run in a separate process; from then on the supervisor renews its lease.
-            None if there is no supervisor: they run here, as all others.
-        on_unknown: called when other names than before are those of tasks that no function is registered for.
+        on_separate: called with each task that must run in a separate process; from then on the supervisor renews its
+            lease. Without a supervisor this is None, and such tasks run in this process.
+        on_unknown: called with the names of received tasks that no function is registered for, when these names change.
     """
 
     def __init__(
@@ -79,14 +81,15 @@ class Core:
         self._on_blocked = on_blocked
         self._on_unknown = on_unknown
         self.unknown_tasks: list[str] | None = None
-        """Names of tasks that came lately, and that no function is registered for; None as long as there were none."""
+        """Names of recently received tasks that no function is registered for; None while there were none."""
         self._blocked_at: float | None = None
         """Time since which the event loop has been blocked (`time.monotonic()`)."""
         self.blocked_by: str | None = None
-        """The task that blocks the event loop; empty if none blocks it now; None if none has ever blocked it."""
+        """The task that blocks the event loop; empty if no task blocks the loop now; None if no task has ever blocked
+        it."""
         self._on_separate = None if options.one_task else on_separate
         self._has_started_its_task = False
-        """The one task that it is for was begun (`run_one`)."""
+        """Whether the process is for only one task, and that task has begun (`run_one`)."""
         self._reporter = OutcomeReporter(options.worker_id)
         self._memory_check_due = 0.0
         self._handler = import_handler(options.handler)
@@ -146,7 +149,7 @@ class Core:
         return QueueContext(shard, planner, services, revoked)
 
     def _divert(self, planner: FetchPlanner, lease: Lease) -> bool:
-        """Pass on a task that must run in a separate process. Return whether this was necessary."""
+        """Pass the task on if it must run in a separate process. Return whether it was passed on."""
         task = separate_task(lease, planner.index)
         if task is None or self._on_separate is None:
             return False
@@ -156,7 +159,7 @@ class Core:
 
     def start(self) -> None:
         self.slot_pool.start()
-        self._check_memory()  # the limit is checked before a task can run
+        self._check_memory()  # before any task can run
         self._time_limits.start()
         self.signal_thread.send_worker_signal(signals.worker_started)
         if not self.options.one_task:
@@ -190,21 +193,25 @@ class Core:
         thread.wakeup.notify()
 
     def run_one(self, task: SeparateTask) -> None:
-        """Take over the lease that another process has fetched, run its task, then stop; also if it is no longer current."""
+        """Take over the lease of a task that another process has fetched, run the task, then stop. If the lease is no
+        longer valid, stop at once.
+        """
         if task.max_memory:
             limit_allocation(task.max_memory)
         if self._fetch_threads[task.shard_index].take_over(LeaseKey(task.task_id, task.token)):
             self._has_started_its_task = True
-            self._handle_change()  # a short task may have ended already
+            self._handle_change()  # the task may have ended already
         else:
             self.stop()
 
     def separate_ended(self, shard_index: int, tokens: Sequence[int]) -> None:
-        """Tasks that were passed on have ended, or were given back."""
+        """Record that tasks which were passed on have ended, or were given back."""
         self._fetch_threads[shard_index].separate_ended(tokens)
 
     def join(self, give_up: Callable[[], bool] = lambda: False) -> None:
-        """Wait until everything is settled, or ``give_up`` says so; then end the threads that are idle."""
+        """Wait until all outcomes are reported, or until ``give_up`` returns True; then end the threads that are
+        idle.
+        """
         while any(thread.is_alive() for thread in self._fetch_threads) and not give_up():
             for thread in self._fetch_threads:
                 thread.join(0.1)
@@ -216,19 +223,22 @@ class Core:
         self._reporter.summarize(at_end=True)
 
     def join_waits(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for the end of each wait for work that its fetch thread no longer needs. Return whether one is
-        still in progress."""
+        """Wait up to ``seconds`` for the end of each wait for work whose result is no longer needed. Return whether
+        such a wait is still in progress.
+        """
         return any(thread.join_wait(seconds) for thread in self._fetch_threads)
 
     def report_stopped(self) -> None:
-        """Send the signals that are left, and the signal that the worker has stopped. Call this when no more signals will
-        come."""
+        """Send the remaining signals, and the signal that the worker has stopped. Call this when no more signals will
+        follow.
+        """
         self.signal_thread.send_worker_signal(signals.worker_stopped)
         self.signal_thread.end(5.0)
 
     def _handle_change(self) -> None:
-        """Stop the worker if it has nothing more to do; otherwise wake the fetch threads. Called after each call of a fetch
-        thread."""
+        """Stop the worker if all its work is done; otherwise wake the fetch threads. Called after each call of a fetch
+        thread.
+        """
         if self.is_stopping:
             return
         if 0 < self.options.max_tasks <= self.budget.finished:
@@ -243,7 +253,7 @@ class Core:
                     thread.wakeup.notify()
 
     def _tick(self) -> None:
-        """Run the regular checks. The clock calls this 2 to 20 times a second."""
+        """Run the regular checks. The time limit thread calls this 2 to 20 times a second."""
         self.status_board.record_tick()
         self.slot_pool.wake_another()
         self.slot_pool.loop.check(self._loop_changed)
@@ -265,7 +275,9 @@ class Core:
         self._sampler.update()
 
     def _loop_changed(self, blocked: BlockedLoop | None) -> None:
-        """Drain the process while a task blocks the event loop: other workers can run the tasks that have not begun."""
+        """Fetch no tasks and give back waiting leases while a task blocks the event loop, because other workers can run
+        these tasks.
+        """
         now = monotonic()
         self.blocked_by = "" if blocked is None else blocked.task or "an unknown task"
         if blocked is not None:
@@ -306,7 +318,9 @@ class Core:
 
 
 def batch_limits(name: str) -> tuple[int, float] | None:
-    """``(size, seconds to wait)`` of a batch of the tasks of that name, None if each runs by itself."""
+    """Return the batch size of a task and the seconds for which a batch waits; None if the task does not run in
+    batches.
+    """
     definition = registry.find(name) if name else None
     if definition is None or not definition.options.batch:
         return None
@@ -314,14 +328,16 @@ def batch_limits(name: str) -> tuple[int, float] | None:
 
 
 def import_middleware() -> tuple[TaskMiddleware, ...]:
-    """Return the middleware of the setting. Raises `ConfigurationError` if it, or the middleware of a task, can't be used."""
+    """Return the middleware of the setting. Raises `ConfigurationError` if the setting's middleware, or the middleware
+    of a task, can't be used.
+    """
     for definition in filter(None, map(registry.find, registry.names())):
         load_all(definition.options.middleware)
     return load_all(get_config().middleware)
 
 
 def import_handler(path: str | None) -> Callable[[Any], Any] | None:
-    """The handler of bare payloads that the configuration names."""
+    """Return the handler of bare payloads from its dotted path, which the configuration contains."""
     if path is None:
         return None
     from django.utils.module_loading import import_string

@@ -1,7 +1,7 @@
 """Messages between the supervisor and its worker processes, sent through the pipe of each process.
 
-A process sends `SeparateTask` for a task that it has fetched and that must run in a separate process. The supervisor sends it to
-the process that is to run it.
+A process sends `SeparateTask` to the supervisor for a task that must run in a separate process. The supervisor sends
+this message on to the process that will run the task.
 """
 
 from __future__ import annotations
@@ -15,63 +15,65 @@ if TYPE_CHECKING:
     from django_fairque.worker.execution.event_loop import BlockedLoop
     from django_fairque.worker.reporting.signal_thread import Announcement
 
-# --- from a process ---
+# --- sent by a worker process ---
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The process can take tasks."""
+    """The process is ready to run tasks."""
 
 
 @dataclass(frozen=True)
 class Retiring:
-    """The process ends when its tasks have ended, because it has reached a limit."""
+    """The process has reached a limit, and ends when its running tasks have ended."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Unfit:
-    """The process can run no task, and ends."""
+    """The process can't run any task, and ends."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """The process has settled all tasks and only has to exit."""
+    """The process has settled all its tasks and is about to exit."""
 
 
 @dataclass(frozen=True)
 class LoopChanged:
-    """The event loop of the process is blocked. If ``blocked`` is None, the loop goes on."""
+    """The state of the process's event loop. ``blocked`` describes the blocked loop; None means that the loop is no
+    longer blocked.
+    """
 
     blocked: BlockedLoop | None
 
 
 @dataclass(frozen=True)
 class UnknownNames:
-    """The process was given tasks with names for which no function is registered."""
+    """The process received tasks with names for which no function is registered."""
 
     names: list[str]
 
 
-# --- from the supervisor ---
+# --- sent by the supervisor ---
 
 
 @dataclass(frozen=True)
 class StopProcess:
-    """End the tasks that have begun, then exit."""
+    """End the running tasks, then exit."""
 
 
 @dataclass(frozen=True)
 class Drain:
-    """Fetch nothing more; or fetch again."""
+    """Stop or resume fetching tasks."""
 
     is_draining: bool
 
 
 @dataclass(frozen=True)
 class Reconcile:
-    """Compare the leases of a shard with the server's record of them."""
+    """Compare the leases that the process holds on a shard with the server's record, and give back the others."""
 
     shard_index: int
 
@@ -86,14 +88,16 @@ class Revoked:
 
 @dataclass(frozen=True)
 class Announce:
-    """Log and send these alerts and endings of tasks: the supervisor runs no code of the project."""
+    """Log these alerts and endings of tasks, and send their signals. The supervisor does not do this itself, because it
+    runs no code of the project.
+    """
 
     announcements: Sequence[Announcement]
 
 
 @dataclass(frozen=True)
 class SeparateEnded:
-    """Separate tasks that the process had passed on have ended, or were given back."""
+    """Tasks that this process passed on to separate processes have ended there, or were given back."""
 
     shard_index: int
     tokens: Sequence[int]

@@ -1,12 +1,13 @@
-"""Starts worker processes: spawned one by one, or forked from a process that has loaded the project (the fork server).
+"""Starts worker processes. A process is either spawned, or forked from a process that has loaded the project (the fork
+server).
 
-The fork server starts at once if it can be a copy of the supervisor, which saves loading the project again. Otherwise it starts
-when the first process is needed. A new server starts when the last one has died or the code has changed; the earlier server stays
-until its children have ended, because they die with it.
+The fork server starts at once if it can be a copy of the supervisor, which saves loading the project again. Otherwise
+it starts when the first worker process is needed. A new fork server starts when the last one has died or the project's
+code has changed. The earlier server continues until its children have ended, because they would die with it.
 
-The fork server has no threads, runs no task, and waits for requests. A forked child returns from `serve` and goes on as a
-spawned one does, to the end of the interpreter, so that exit handlers run. The server ends with its supervisor, and its children
-with it.
+The fork server has no threads, runs no task, and waits for requests. A forked child returns from `serve` and then
+continues like a spawned child until the interpreter exits, so that exit handlers run. The server ends when its
+supervisor ends, and the children end when the server ends.
 
 Messages are JSON, one in each packet. The supervisor sends a worker's id and whether it is for one task, with the files of its
 status board and of its pipe. The server sends ``["ready", threads, connections]`` once (the obstacles to forking), ``["forked",
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 
 MAX_FORK_MESSAGE_BYTES = 65_536
-"""Bytes of a message."""
+"""Maximum bytes of a message."""
 
 
 def run_fork_server(
@@ -54,9 +55,12 @@ def run_fork_server(
     supervisor: int,
     load: Callable[[WorkerOptions], None] = child_main.load_project,
 ) -> None:
-    """Run the server until it ends; in a forked process, run the child. ``load`` loads the project first."""
+    """Run the fork server until it ends; in a forked process, run the child. ``load`` is called first, to load the
+    project.
+    """
     child_main.ignore_terminal_signals()
-    # SIGTERM may reach the whole group, too. If it ended this process, the children would die with it.
+    # Ignore SIGTERM, which may be sent to the whole process group. If it ended the fork server, the children would die
+    # too.
     child_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
     child_main.end_with_parent(supervisor)
     inherited = stream_sockets()
@@ -70,7 +74,7 @@ def run_fork_server(
         sys.exit(child_main.UNUSABLE_EXIT_CODE)
     server = _ForkLoop(connection, child_handlers)
     server.send(["ready", other_threads(), [peer for file, peer in stream_sockets().items() if file not in inherited]])
-    child_main.freeze_loaded_objects()  # so that no collection writes to memory that all children share
+    child_main.freeze_loaded_objects()  # otherwise a garbage collection writes to memory that all children share
     parent = os.getpid()
     request = server.serve()
     if request is None:
@@ -84,14 +88,16 @@ def run_fork_server(
 
 
 def other_threads() -> list[str] | None:
-    """Return the names of all threads but this one. Python does not know threads that a library in C has started."""
+    """Return the names of all threads except the calling thread. Threads that a C library has started are not included,
+    because Python does not know them.
+    """
     if len(list(Path("/proc/self/task").iterdir())) == 1:
         return None
     return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
 
 
 def stream_sockets(*, opened_here: bool = False) -> dict[str, str]:
-    """Return this process's stream sockets, by the kernel's name of each, with its other end.
+    """Return this process's stream sockets: the kernel's name of each socket, with the address of its peer.
 
     Two processes that write to one stream socket would mix their data. Datagram sockets, such as to syslog, can be shared.
 
@@ -100,7 +106,7 @@ def stream_sockets(*, opened_here: bool = False) -> dict[str, str]:
     """
     found = {}
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # closed meanwhile, as that of this listing is
+        with suppress(OSError):  # the file has been closed, such as the one of this listing
             name = str(link.readlink())
             if not name.startswith("socket:") or (opened_here and os.get_inheritable(int(link.name))):
                 continue
@@ -121,15 +127,18 @@ def _peer(connection: socket.socket) -> str:
 
 
 def flush_streams() -> None:
-    """Flush standard output and error before a fork; otherwise both processes write the buffered text. A closed stream is
-    None."""
+    """Flush standard output and error before a fork; otherwise both processes write the buffered text. A stream that is
+    closed may be None.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
 class _ForkLoop:
-    """Forks on request and reports the ends of children. ``child_handlers``: the signal handlers that the children get."""
+    """Forks on request and reports when children have ended. ``child_handlers``: the signal handlers that the children
+    get.
+    """
 
     def __init__(self, connection: socket.socket, child_handlers: dict[signal.Signals, Any]) -> None:
         self._connection = connection
@@ -141,8 +150,9 @@ class _ForkLoop:
         signal.set_wakeup_fd(self._waker)
 
     def serve(self) -> tuple[str, bool, int, int] | None:
-        """Serve requests until the supervisor has ended, then return None. In a forked process, return the child's data: its
-        worker id, whether it is for one task, and the files of its status board and of its pipe."""
+        """Serve requests until the supervisor has ended, then return None. In a forked process, return the child's
+        data: its worker id, whether it runs only one task, and the files of its status board and of its pipe.
+        """
         while True:
             ready, _, _ = select.select([self._connection.fileno(), self._woken], [], [])
             if self._woken in ready:
@@ -153,7 +163,7 @@ class _ForkLoop:
                     message, files, _, _ = socket.recv_fds(
                         self._connection, MAX_FORK_MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC
                     )
-                except ConnectionResetError:  # the supervisor is gone; it has not read the last messages
+                except ConnectionResetError:  # the supervisor is gone, and did not read the last messages
                     return None
                 if not message:
                     return None
@@ -162,7 +172,7 @@ class _ForkLoop:
                     return worker_id, one_task, *files
 
     def _fork(self, files: list[int]) -> bool:
-        """Fork a child. Return True in the child, which keeps no files of the server."""
+        """Fork a child. Return True in the child, which closes the server's files."""
         flush_streams()
         pid = os.fork()
         if pid == 0:
@@ -176,14 +186,14 @@ class _ForkLoop:
         self._pids.add(pid)
         for file in files:
             os.close(file)
-        # Nobody has waited for this process yet, so the number still stands for it.
+        # The pid still belongs to this child, because the server has not waited for it yet.
         process = os.pidfd_open(pid)
         self.send(["forked", pid], process)
         os.close(process)
         return False
 
     def _report_ended(self) -> None:
-        """Report the children that have ended. Processes that the project started at import are left alone."""
+        """Report the children that have ended. Child processes that the project started at import are ignored."""
         for pid in list(self._pids):
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -191,23 +201,25 @@ class _ForkLoop:
                 self.send(["ended", pid, os.waitstatus_to_exitcode(status)])
 
     def send(self, message: list[Any], *files: int) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # the supervisor has ended: `serve` notices that too
+        with suppress(BrokenPipeError, ConnectionResetError):  # the supervisor has ended, which `serve` notices too
             socket.send_fds(self._connection, [json.dumps(message).encode()], files)
 
 
 FORK_TIMEOUT_SECONDS = 5.0
-"""Seconds that it has for a fork; it takes milliseconds."""
+"""Seconds that the fork server has to answer a request to fork. A fork takes milliseconds."""
 EXIT_CODE_TIMEOUT_SECONDS = 1.0
-"""Seconds to wait for the exit code of a child from the fork server, which may be dead itself."""
+"""Seconds to wait for the fork server's message with the exit code of a child. The fork server may be dead too."""
 FORK_SERVER_EXIT_SECONDS = 2.0
 
 
 class ForkServerGoneError(Exception):
-    """The fork server is dead or does not answer. Caught by the supervisor, which starts another."""
+    """Raised when the fork server is dead or does not answer. The supervisor catches this error and starts another fork
+    server.
+    """
 
 
 def can_fork() -> bool:
-    """Whether this system has pidfds and memory files (Linux 5.3). A sandbox may refuse any of them."""
+    """Return whether this system supports pidfds and memory files (Linux 5.3). A sandbox may refuse either."""
     try:
         process = os.pidfd_open(os.getpid())
         try:
@@ -221,7 +233,7 @@ def can_fork() -> bool:
 
 
 class _FileProcess:
-    """The part of `multiprocessing.Process` that a supervisor needs, for a process that is represented by a file."""
+    """The methods of `multiprocessing.Process` that a supervisor needs, for a process that a pidfd represents."""
 
     def __init__(self, pid: int, file: int) -> None:
         self.pid = pid
@@ -234,7 +246,7 @@ class _FileProcess:
             signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until the process has ended, whether or not its exit code is known."""
+        """Wait until the process has ended, even if its exit code remains unknown."""
         self._watch.poll(None if seconds is None else seconds * 1000)
 
     def close(self) -> None:
@@ -242,7 +254,7 @@ class _FileProcess:
 
 
 class _CopiedProcess(_FileProcess):
-    """A fork of this process."""
+    """A process that is a fork of this process."""
 
     def __init__(self, main: Callable[[], None], name: str) -> None:
         flush_streams()
@@ -250,20 +262,23 @@ class _CopiedProcess(_FileProcess):
         if pid == 0:
             multiprocessing.current_process().name = name
             nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)  # a spawned process has no standard input either
+            os.dup2(nothing, 0)  # like a spawned process, this process has no standard input
             os.close(nothing)
             main()
-            sys.exit()  # through the command that made it, so that exit handlers run
-        super().__init__(pid, os.pidfd_open(pid))  # nobody has waited for it yet, so the number still stands for it
+            sys.exit()  # exit through the calling command, so that exit handlers run
+        # this process has not waited for the child yet, so the pid still belongs to it
+        super().__init__(pid, os.pidfd_open(pid))
 
     def join(self, seconds: float | None = None) -> None:
         super().join(seconds)
-        with suppress(ChildProcessError):  # another call has waited for it before
+        with suppress(ChildProcessError):  # another call has waited for the child before
             os.waitpid(self.pid, os.WNOHANG)
 
 
 class ForkServer:
-    """Starts at once, in the main thread; can fork as soon as it is ready. A copy of this process if that is possible."""
+    """A process that forks worker processes. The constructor starts it, in the main thread; `fork` works as soon as the
+    server is ready. If possible, the server is a copy of this process.
+    """
 
     def __init__(self, context: SpawnContext, options: WorkerOptions, shard_count: int, *, copy: bool = False) -> None:
         self._options, self._shard_count = options, shard_count
@@ -286,7 +301,7 @@ class ForkServer:
         self.is_ready = False
         self.is_gone = False
         self.threads: list[str] | None = None
-        """Names of threads that prevent forking, as far as they are known; None if there are no threads."""
+        """Names of threads that prevent forking, as far as Python knows them; None if there are none."""
         self.connections: list[str] = []
         """Peers of the connections that the project opened at import and has not closed."""
         self.children: set[int] = set()
@@ -301,7 +316,7 @@ class ForkServer:
         """Fork a child.
 
         Raises:
-            ForkServerGoneError: there is none.
+            ForkServerGoneError: the fork server is dead or does not answer.
         """
         memory = os.memfd_create("fairque-status-board")
         try:
@@ -323,14 +338,15 @@ class ForkServer:
         return status_board, ForkedProcess(self, pid, file)
 
     def get_exit_code(self, pid: int) -> int | None:
-        """The exit code of a process that has ended; None if the fork server can't report it."""
+        """Return the exit code of a process that has ended; None if the fork server can't report it."""
         self.read_messages(lambda: pid in self._exit_codes, EXIT_CODE_TIMEOUT_SECONDS)
         self.children.discard(pid)
         return self._exit_codes.pop(pid, None)
 
     def read_messages(self, condition: Callable[[], bool] = lambda: False, seconds: float = 0.0) -> None:
-        """Read messages until the condition holds, for up to ``seconds``. By default, read the messages that have arrived,
-        without waiting."""
+        """Read messages until ``condition`` returns True, for up to ``seconds``. By default, read only the messages
+        that have already arrived.
+        """
         deadline = monotonic() + seconds
         while not (condition() or self.is_gone):
             if not select.select([self._connection], [], [], max(0.0, deadline - monotonic()))[0]:
@@ -354,7 +370,7 @@ class ForkServer:
                 self._exit_codes[fields[0]] = fields[1]
 
     def close(self) -> None:
-        """End it; its children, if there still are any, with it."""
+        """End the fork server. Its remaining children end too."""
         self._connection.close()
         if not self.is_ready or self.is_gone:
             self._process.kill()
@@ -365,7 +381,7 @@ class ForkServer:
 
 
 class ForkedProcess(_FileProcess):
-    """A grandchild of this process."""
+    """A worker process that the fork server has forked: a grandchild of this process."""
 
     def __init__(self, server: ForkServer, pid: int, file: int) -> None:
         super().__init__(pid, file)
@@ -378,16 +394,16 @@ class ForkedProcess(_FileProcess):
         if self._code is None and self._watch.poll(0):
             code = self._server.get_exit_code(self.pid)
             self.died_with_server = code is None and self._server.is_gone
-            self._code = -signal.SIGKILL if code is None else code  # the death of the server kills its children
+            self._code = -signal.SIGKILL if code is None else code  # the children are killed when the fork server dies
         return self._code
 
 
 class ProcessFactory:
-    """Used by the main thread only, and closed at the end.
+    """Starts worker processes. Used only by the supervisor's main thread, which must call `close` at the end.
 
     Args:
-        copied: whether this process exists only for this worker. Then its objects are excluded from garbage collections, and the
-            first fork server may be a copy of it.
+        copied: whether this process exists only for this worker. Then the existing objects are excluded from garbage
+            collections, and the first fork server may be a copy of this process.
     """
 
     def __init__(self, options: WorkerOptions, shard_count: int, *, copied: bool = False) -> None:
@@ -410,25 +426,27 @@ class ProcessFactory:
                 "this system can't tell processes apart safely enough (Linux has been able to since 5.3)"
             )
         elif self._forks and copied and other_threads() is None and not stream_sockets(opened_here=True):
-            # A copy of this process is whole: it has no threads, and no connection that it has opened itself.
+            # A copy works correctly, because this process has no threads, and no connection that it has opened itself.
             self._server = ForkServer(self._context, options, shard_count, copy=True)
 
     @property
     def servers(self) -> list[ForkServer]:
-        """A server that can be read from has sent something for `read_messages`."""
+        """Return the fork servers. If one of them becomes readable, call `read_messages`."""
         return [*self._former, *([self._server] if self._server is not None else [])]
 
     def is_ready(self) -> bool:
-        """Whether a child can begin now. If not, none can begin until `read_messages` has read a message."""
+        """Return whether a child can be started now. If not, no child can be started until `read_messages` has read a
+        message.
+        """
         if self._forks and self._server is None:
             self._server = ForkServer(self._context, self._options, self._shard_count)
         return not self._forks or (self._server is not None and self._server.is_ready)
 
     def start_child(self, options: WorkerOptions) -> tuple[StatusBoard, SpawnProcess | ForkedProcess, Connection]:
-        """A child, and this end of the line to it.
+        """Start a child process. Return the process, and this side of the pipe to it.
 
         Raises:
-            ForkServerGoneError: it can't begin now; see `is_ready`.
+            ForkServerGoneError: the child can't be started now; see `is_ready`.
         """
         near, far = self._context.Pipe()
         try:
@@ -449,7 +467,7 @@ class ProcessFactory:
         return status_board, process, near
 
     def read_messages(self) -> bool:
-        """Read the messages of fork servers. Returns whether a server could not start."""
+        """Read the messages of the fork servers. Return whether a fork server could not start."""
         for fork_server in self.servers:
             fork_server.read_messages()
         for former in [former for former in self._former if former.is_gone or not former.children]:
@@ -469,13 +487,15 @@ class ProcessFactory:
             return False
         if not server.is_gone:
             logger.error("the fork server of worker %s has not begun within %g s", self._options.worker_id, longest)
-        elif server.is_ready:  # the fork server had begun: it is started again, as is a worker process that died
+        # the fork server had been ready before it died, so start it again, as after the death of a worker process
+        elif server.is_ready:
             logger.error("the fork server of worker %s died, and its processes with it", self._options.worker_id)
         return not server.is_ready
 
     def _find_obstacle(self, server: ForkServer) -> str:
-        """Return the reason why this server must not fork, or an empty text. If the options require forks, the project is
-        responsible for its connections."""
+        """Return the reason why this server must not fork, or an empty text. Open connections are no reason if the
+        options require forks: then the project must ensure that they are safe.
+        """
         if server.threads is not None:
             known = f" ({', '.join(server.threads)})" if server.threads else ""
             return f"the project has started threads{known}, which no forked process would have"
@@ -485,13 +505,13 @@ class ProcessFactory:
         return ""
 
     def renew(self) -> None:
-        """Let children that begin from now on have the current code."""
+        """Make children that start from now on use the current code of the project."""
         if self._server is not None:
             self._former.append(self._server)
             self._server = None
 
     def close(self) -> None:
-        """Close the servers when there are no children any more. Closing again does nothing."""
+        """Close the fork servers after all children have ended. Repeated calls do nothing."""
         servers = self.servers
         self._server, self._former = None, []
         for server in servers:

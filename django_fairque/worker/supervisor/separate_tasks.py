@@ -1,11 +1,12 @@
-"""Tasks that run in a process for one task: suspects, tasks in quarantine, and tasks that are declared as isolated.
+"""Tasks that run alone in a separate process: suspects, tasks in quarantine, and tasks that are declared as isolated.
 
-A suspect was running when its process died, and may have been the cause. Each suspect runs in a separate process, so another
-death has one cause. A worker runs as many such tasks as it has slots, and each takes a slot of the process that has fetched it. A
-worker runs at most one task in quarantine of each user.
+A suspect is a task that was running when its process died, and that may have been the cause. Each suspect runs in a
+separate process, so if that process dies, the cause is certain. A worker runs at most as many separate tasks as it has
+slots. Each separate task also occupies a slot of the process that fetched it. A worker runs at most one quarantined
+task per user at a time.
 
-The process that fetched such a task passes it on to the supervisor, which starts a process for it. That process takes the lease
-over, runs the task, reports its outcome, and ends.
+The process that fetched such a task passes it on to the supervisor, which starts a process for the task. The new
+process takes over the lease, runs the task, reports the outcome, and ends.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease
 
 SUSPECT_RETURN_SECONDS = 1.0
-"""Minimum seconds until a suspect is ready again after a worker had no room for it."""
+"""Minimum seconds until a suspect is ready again after a worker gave it back because it had no room."""
 MIN_SUSPECT_RETURN_SPACING_SECONDS = 0.05
 MAX_SUSPECT_RETURN_SPACING_SECONDS = 1.0
-"""Limits for the seconds after which another suspect of the same user is ready again, if a worker gave back several. Between them
-it is half the time for which the last suspects ran, so one worker gives back about one suspect for each one that runs."""
+"""Minimum and maximum spacing in seconds between suspects of the same user that a worker gives back. Within these
+limits the spacing is half the mean time for which recent suspects ran, so a worker gives back about one suspect for
+each suspect that it runs."""
 MAX_SUSPECT_RETURN_SECONDS = 600.0
-"""Maximum seconds until a task that was given back is ready again. Ten minutes after a task exceeded its hard time limit, other
-tasks of its name and user are no longer suspects."""
+"""Maximum seconds until a task that was given back is ready again. Suspicion ends ten minutes after a task exceeded its
+hard time limit: then other tasks of its name and user are no longer suspects."""
 ONE_AT_A_TIME_SECONDS = 600.0
-"""Seconds for which suspects run one after the other when several died at once, with the fork server."""
+"""Seconds for which suspects run one after the other, after several of them died together with the fork server."""
 
 
 class AloneReason(Enum):
@@ -41,7 +43,7 @@ class AloneReason(Enum):
 
 
 class SeparateTask(NamedTuple):
-    """A leased task that is to run in a separate process, as it is passed on from process to process."""
+    """A leased task that must run in a separate process, in the form in which processes pass it on."""
 
     shard_index: int
     task_id: str
@@ -49,13 +51,13 @@ class SeparateTask(NamedTuple):
     user_id: str
     reason: AloneReason = AloneReason.ISOLATED
     max_memory: int = 0
-    """Bytes that its process may use; 0: any."""
+    """Maximum bytes of memory that the task's process may use; 0 for no limit."""
     fetched_by: str = ""
-    """The worker id of the process that fetched it; the supervisor knows."""
+    """The worker id of the process that fetched the task; the supervisor sets it."""
 
 
 def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
-    """Return the data to pass the task on if it must run in a separate process, else None."""
+    """Return the data for passing the task on if it must run in a separate process, else None."""
     definition = registry.find(lease.name) if lease.name else None
     if definition is not None and definition.options.is_separate:
         reason, max_memory = AloneReason.ISOLATED, definition.options.max_memory or 0
@@ -69,7 +71,7 @@ def separate_task(lease: Lease, shard_index: int) -> SeparateTask | None:
 
 
 def warn_about_isolated_tasks() -> None:
-    """Log which tasks are declared as isolated, in a worker that can't isolate them."""
+    """Log the names of tasks that are declared as isolated. Called in a worker that can't isolate tasks."""
     found = (registry.find(name) for name in registry.names())
     names = sorted(task.name for task in found if task is not None and task.options.is_separate)
     if names:
@@ -81,10 +83,10 @@ def warn_about_isolated_tasks() -> None:
 
 
 class SeparateTasks:
-    """Decides which task gets a process next. Used by the supervisor's main thread only.
+    """Decides which task gets a separate process next. Used only by the supervisor's main thread.
 
     Args:
-        slots: processes of such tasks at once.
+        slots: maximum number of separate processes at the same time.
     """
 
     def __init__(self, slots: int) -> None:
@@ -93,16 +95,18 @@ class SeparateTasks:
         self._running: dict[SeparateTask, float] = {}
         """The running tasks, each with the time when it began."""
         self._suspect_seconds = 0.0
-        """Mean seconds for which the last suspects ran; the latest counts half."""
+        """Mean seconds for which recent suspects ran. The latest suspect has a weight of one half."""
         self._return_due: dict[str, float] = {}
         self._one_at_a_time_since = self._one_at_a_time_until = 0.0
 
     def add(self, task: SeparateTask, now: float) -> float | None:
-        """Let the task wait for a process. If there is no room, return the seconds for which it must be given back."""
+        """Add a task to those that wait for a separate process. If there is no room, return the number of seconds for
+        which the task must be given back.
+        """
         if task.reason is AloneReason.ISOLATED or self._has_room(task, now):
             self._waiting.append(task)
             return None
-        if len(self._return_due) > 1000:  # most entries are in the past
+        if len(self._return_due) > 1000:  # remove the entries that are in the past, which are most of them
             self._return_due = {user: due for user, due in self._return_due.items() if due > now}
         spacing = min(
             max(self._suspect_seconds / 2, MIN_SUSPECT_RETURN_SPACING_SECONDS), MAX_SUSPECT_RETURN_SPACING_SECONDS
@@ -123,22 +127,28 @@ class SeparateTasks:
         )
 
     def run_one_at_a_time(self, now: float) -> None:
-        """The fork server died with all that ran. Run one suspect after the other, so that its next death has one cause."""
+        """Run one suspect after the other from now on, because the fork server died with all its children. If it dies
+        again, the cause is certain.
+        """
         if now >= self._one_at_a_time_until:
             self._one_at_a_time_since = now
         self._one_at_a_time_until = now + ONE_AT_A_TIME_SECONDS
 
     def may_have_ended_fork_server(self, task: SeparateTask) -> bool:
-        """Whether a task whose process died with the fork server is the cause: it began when suspects ran one at a time."""
+        """Return whether a task whose process died with the fork server is the cause: the task began while suspects ran
+        one at a time.
+        """
         return self._one_at_a_time_since <= self._running[task] < self._one_at_a_time_until
 
     def waiting_tokens(self, fetched_by: str, shard_index: int) -> set[int]:
-        """Return the tokens of the tasks that this process fetched and that are waiting for a separate process."""
+        """Return the tokens of the tasks that the process ``fetched_by`` has fetched and that wait for a separate
+        process.
+        """
         waiting = self._waiting
         return {task.token for task in waiting if task.fetched_by == fetched_by and task.shard_index == shard_index}
 
     def next(self) -> SeparateTask | None:
-        """Return the task that may begin now, or None. The task stays here until `begin`."""
+        """Return the task that may begin now, or None. The task stays in the waiting list until `begin` is called."""
         return self._waiting[0] if self._waiting and len(self._running) < self._slots else None
 
     def begin(self, task: SeparateTask, now: float) -> None:
@@ -153,7 +163,9 @@ class SeparateTasks:
             self._suspect_seconds = (self._suspect_seconds + seconds) / 2
 
     def forget(self, fetched_by: str) -> None:
-        """Remove the waiting tasks of a process that has ended: these were given back with its other leases."""
+        """Remove the waiting tasks that an ended process had fetched, because they were given back with its other
+        leases.
+        """
         self._waiting = [task for task in self._waiting if task.fetched_by != fetched_by]
 
     def take_waiting(self) -> list[SeparateTask]:

@@ -4,8 +4,8 @@ The supervisor starts worker processes through `ProcessFactory` (never as forks 
 renews their leases with `LeaseRenewal`, enforces `ChildLimits`, gives back the leases of processes that died, and stops processes
 gracefully.
 
-With ``reload`` the supervisor replaces its children when the project's code changes. The supervisor runs none of that code, so it
-does not restart. A change of the worker's own options needs a restart by hand.
+With ``reload`` the supervisor replaces its children when the project's code changes. The supervisor itself does not
+restart, because it runs none of that code. After a change of the worker's options, restart the worker by hand.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ if TYPE_CHECKING:
 
 
 HEALTH_WRITE_SECONDS = 1.0
-"""Seconds between two writes of the health file. If it is older than ten of these, the worker hangs."""
+"""Seconds between two writes of the health file. If the file is older than ten times this, the worker hangs."""
 MAX_HEALTH_FILE_BYTES = 10_000_000
-"""Bytes read from an existing file to check whether a worker wrote it."""
+"""Maximum bytes of an existing health file that are read to check whether a worker wrote the file."""
 
 
 class HealthFile:
     """A JSON object with ``status`` ("healthy" or "unhealthy") and ``reasons``. The file is replaced as a whole each second.
 
-    A change of the reasons, or of the processes that are ready, is written at once. Otherwise a deployment that waits for a
-    worker to start would wait half a second longer on average.
+    If the reasons or the number of ready processes change, the file is written at once. Otherwise a deployment that
+    waits for the start of a worker would wait half a second longer on average.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
@@ -90,7 +90,9 @@ class HealthFile:
         self._last_content: object = None
 
     def check(self) -> None:
-        """Raise `ConfigurationError` if the file can't be written, or if another program wrote it."""
+        """Raise `ConfigurationError` if the health file can't be written, or if another program wrote the existing
+        file.
+        """
         if self._path is None:
             return
         if self._path.exists() and not self._path.is_dir() and self._read() is None:
@@ -116,7 +118,7 @@ class HealthFile:
         if self._path is None or (now < self._due and content == self._last_content):
             return
         self._due, self._last_content = now + HEALTH_WRITE_SECONDS, content
-        with suppress(OSError):  # if the disk is full, the file gets old, which reports the problem
+        with suppress(OSError):  # if the disk is full, the file becomes old, which shows the problem
             self._write({"status": "unhealthy" if reasons else "healthy", "reasons": reasons, **facts})
 
     def remove(self) -> None:
@@ -125,11 +127,13 @@ class HealthFile:
             self._path.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any] | None:
-        """Return the content of a worker's file, or ``{}`` if the file is empty. Return None for any other file."""
+        """Return the content of the health file, or ``{}`` if the file is empty. Return None if no worker wrote the
+        file.
+        """
         assert self._path is not None  # noqa: S101 - the callers looked
         try:
             if not self._path.is_file():
-                return None  # a device, or a pipe, whose reading could block
+                return None  # a device or a pipe, because reading it could block
             with self._path.open("rb") as file:
                 text = file.read(MAX_HEALTH_FILE_BYTES)
             content = json.loads(text) if text else {}
@@ -141,8 +145,9 @@ class HealthFile:
     def _write(self, content: dict[str, Any]) -> None:
         assert self._path is not None  # noqa: S101 - the callers looked
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        temporary.unlink(missing_ok=True)  # a worker that was killed may have left it
-        # In a directory that others may write to, a link of this name must not lead to another file.
+        temporary.unlink(missing_ok=True)  # a worker that was killed may have left this file
+        # If other users can write to the directory, they could place a link of this name there. The link must not lead
+        # to another file.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(temporary, flags, 0o666), "w", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.time(), "pid": os.getpid(), **content}))
@@ -162,11 +167,13 @@ STOP_AT_ONCE_SIGNALS = (
     signal.SIGPROF,
     signal.SIGXCPU,
 )
-"""Signals that end a process by default: they end a worker at once, which gives back what runs."""
+"""Signals that end a process by default. A worker that gets one gives back its running tasks and ends at once."""
 
 
 class StopSignals:
-    """Counts stop signals, and makes `fileno` readable when one comes. Install the handlers in the main thread."""
+    """Counts stop signals, and makes `fileno` readable when a signal comes. Create this object in the main thread,
+    because it installs signal handlers.
+    """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -175,14 +182,14 @@ class StopSignals:
         self.stop_count = 0
         """The number of stop signals that the process has received."""
         self.dump_count = 0
-        """The number of signals that requested the stacks of the threads."""
+        """The number of received signals that request the stacks of the threads."""
 
     def fileno(self) -> int:
         return self._read
 
     def install_handlers(self) -> None:
         for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has made the process ignore SIGHUP
                 signal.signal(number, self._on_signal)
         for number in STOP_AT_ONCE_SIGNALS:
             if signal.getsignal(number) in (signal.SIG_DFL, exit_early):
@@ -199,16 +206,18 @@ class StopSignals:
         self.wake()
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # a full pipe wakes the supervisor anyway
+        with suppress(BlockingIOError):  # if the pipe is full, the supervisor wakes anyway
             os.write(self._write, b".")
 
     def clear(self) -> None:
-        with suppress(BlockingIOError):  # another event woke the supervisor
+        with suppress(BlockingIOError):  # the pipe is empty, because another event woke the supervisor
             os.read(self._read, 4096)
 
 
 def project_packages() -> set[Path]:
-    """Return the folders with the project's code: packages next to manage.py, and apps that are not installed packages."""
+    """Return the folders with the project's code: packages next to manage.py, and apps that are not in the folder of
+    installed packages.
+    """
     neighbors = (file.parent for file in Path(sys.path[0] or ".").glob("*/__init__.py"))
     installed = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
     folders = {folder.resolve() for folder in (*neighbors, *(Path(app.path) for app in apps.get_app_configs()))}
@@ -216,7 +225,9 @@ def project_packages() -> set[Path]:
 
 
 class Reloader(autoreload.StatReloader):
-    """Calls ``wake`` when something has changed, instead of ending the process; the supervisor resets `has_changed`."""
+    """A variant of Django's reloader. When code has changed, it sets `has_changed` and calls ``wake``, instead of
+    ending the process. The supervisor resets `has_changed`.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__()
@@ -224,21 +235,24 @@ class Reloader(autoreload.StatReloader):
         self.has_changed = False
 
     def watch(self) -> None:
-        """Check the files for changes. Runs in a separate thread."""
+        """Check the project's files for changes. Runs in a separate thread."""
         self.watch_project()
         autoreload.autoreload_started.send(sender=self)
         logger.info("watching the code for changes")
-        for _ in self.tick():  # the reloader's generator checks once a second
+        for _ in self.tick():  # each step of Django's generator checks the files and sleeps for a second
             pass
 
     def watch_project(self) -> None:
-        """Watch all modules of the project: only the processes import those that a task imports when it runs."""
+        """Watch all modules of the project. The supervisor has not imported all of them, because some modules are only
+        imported in the processes when a task runs.
+        """
         for folder in project_packages():
             self.watch_dir(folder, "**/*.py")
 
     def notify_file_changed(self, path: str | PathLike[str]) -> None:
         results = autoreload.file_changed.send(sender=self, file_path=path)
-        if not any(result for _, result in results):  # Django's receivers (templates, translations) come first
+        # Django's receivers for templates and translations had the first choice
+        if not any(result for _, result in results):
             logger.info("%s changed", path)
             if Path(path) == Path(getattr(sys.modules.get(settings.SETTINGS_MODULE), "__file__", None) or ""):
                 logger.warning(
@@ -249,39 +263,44 @@ class Reloader(autoreload.StatReloader):
 
 
 MAX_LOGGED_TASK_NAMES = 20
-"""Names of tasks in the line with which a worker starts."""
+"""Maximum number of task names in the log line at the start of a worker."""
 STARTUP_RETRY_SECONDS = 0.5
-"""Seconds for which a call is repeated that all else waits for."""
+"""Seconds for which calls at the start are repeated that all other work waits for."""
 SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
 SCHEDULE_VERSION_PAUSE_SECONDS = 5.0
 """Seconds between two reports of the version of the declared schedules."""
 MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
-"""Seconds between two attempts while the server is away: each asks the user functions of tasks."""
+"""Maximum seconds between two attempts to declare schedules while the server can't be reached. Each attempt calls the
+functions that determine the users of tasks."""
 
 
 SUPERVISOR_TICK_SECONDS = 0.1
-"""Seconds between looks at the limits: they are kept to this precision."""
+"""Seconds between two checks of the limits. Limits are enforced with this precision."""
 MAX_RENEWAL_SILENCE_SECONDS = 6.0
-"""Seconds beyond its longest pause for which lease renewal may have no success before the worker is unhealthy."""
+"""Seconds for which lease renewal may have no success, in addition to its longest regular pause, before the worker is
+unhealthy."""
 SCHEDULES_LEAVE_SECONDS = 1.0
-"""Seconds for the last report of the version of the declared schedules."""
+"""Maximum seconds for the last report of the version of the declared schedules."""
 GIVE_BACK_SECONDS = 5.0
-"""Seconds for giving everything back at the end; after that the leases end by themselves."""
+"""Maximum seconds for giving back all leases at the end. After that, the remaining leases expire."""
 OUTAGE_GIVE_BACK_SECONDS = 2.0
-"""The same when the server has not answered for a while: one more attempt."""
+"""Maximum seconds for giving back all leases if the server has not answered for a while: enough for one attempt."""
 CHILD_EXIT_SECONDS = 5.0
-"""Seconds that a child has for its exit handlers, and for threads that its tasks have left."""
+"""Seconds that a child has for its exit handlers and for threads that its tasks have started."""
 MAX_FAILED_STARTS = 3
-"""Children in a row that could not begin, before any could, after which the worker gives up."""
+"""Number of children in a row that could not start, after which the worker gives up. Only counts while no child has
+started yet."""
 MAX_START_BACKOFF_SECONDS = 30.0
 
 
 class Supervisor:
-    """Runs until it gets a stop signal (SIGTERM or SIGINT; the second one ends it at once) or a burst is over.
+    """Runs until it gets a stop signal (SIGTERM or SIGINT) or all tasks of a burst are done. A second signal ends it at
+    once.
 
     Args:
         health_file: see `HealthFile`. reload: replace the children when the project's code changes.
-        copied: this process may be copied for a fork server; the copy, and its children, end here with `SystemExit`.
+        copied: whether this process may be copied for a fork server. In the copy and its children, the constructor
+            raises `SystemExit`.
     """
 
     def __init__(
@@ -294,20 +313,20 @@ class Supervisor:
         registry.refuse_mistakes()
         self.options = options
         if copied:
-            child_main.close_project_connections()  # opened by the project's code at import
+            child_main.close_project_connections()  # the project's code may have opened connections at import
         self._queues = [get_queue(name) for name in options.queues]
         self._shards = [shard for queue in self._queues for shard in queue.shards]
         self._process_factory = ProcessFactory(options, len(self._shards), copied=copied)
         self._startup_timeout = get_startup_timeout(options, self._queues)
         self._outages = Outages(self._shards, self._startup_timeout)
         self._announcements: deque[Announcement] = deque(maxlen=MAX_WAITING_SIGNALS)
-        """Signals that a child is to send, as soon as one is ready."""
+        """Signals that a child process must send as soon as one is ready."""
         self._commands: deque[str] = deque()
         on_news = self._announcements.extend, self._receive_command, lambda: not self.is_stopping
         self._lease_renewal = LeaseRenewal(self._queues, options, self._outages, *on_news)
         self._child_limits = ChildLimits(options, self._outages, self._lease_renewal.renew_now)
         self._leaving = threading.Event()
-        """Set when this worker begins to stop: its declared schedules give way to others."""
+        """Set when this worker begins to stop, so that its declared schedules no longer take precedence."""
         self._declared_schedules = DeclaredSchedules(options.worker_id, STARTUP_RETRY_SECONDS)
         self._schedules_thread: threading.Thread | None = None
         self._stop_signals = StopSignals()
@@ -316,7 +335,7 @@ class Supervisor:
         self._children: list[ChildProcess] = []
         self._separate = SeparateTasks(options.processes * options.concurrency)
         self._refused_separate: list[tuple[SeparateTask, float]] = []
-        """Tasks without room for another process, with the seconds for which they are given back."""
+        """Tasks that got no separate process for lack of room, with the seconds for which they are given back."""
         self._message_handlers: dict[type, Callable[[ChildProcess, Any], None]] = {
             Ready: self._record_ready,
             SeparateTask: self._take_separate_task,
@@ -329,11 +348,12 @@ class Supervisor:
         labels = [shard.display_name for shard in self._shards]
         self._stalled_processes = StalledProcesses(labels, self._lease_renewal.give_back, self._separate.waiting_tokens)
         self._start_due = dict.fromkeys(range(options.processes), 0.0)
-        """The time at which to start a process, by the index of each missing one."""
+        """The time at which to start a process, by the index of each process that is missing."""
         self._unknown_tasks: dict[str, list[str]] = {}
-        """Names of tasks that a process got lately and does not know, by the process's worker id."""
+        """Names of tasks for which a process received no function lately, by the process's worker id."""
         self._deaths: deque[ProcessDeath] = deque(maxlen=MAX_REPORTED_DEATHS)
-        """The last deaths of processes. All children report them, so that the report survives the death of the next one."""
+        """The last deaths of processes. All children report these deaths, so that a report is not lost when the next
+        child dies."""
         self._incarnation = 0
         self._failures = 0
         self._unfit = 0
@@ -344,10 +364,11 @@ class Supervisor:
         self._is_draining = False
         self._gave_up = False
         self.figures = worker_figures([], options.concurrency, is_healthy=False)
-        """The worker's figures after the last turn. The object is replaced as a whole, so any thread may read it."""
+        """The worker's figures after the last turn of the main loop. The object is replaced as a whole, so any thread
+        may read it."""
 
     def run(self) -> int:
-        """Returns the exit code: 0 when everything was settled or given back."""
+        """Run the worker, and return its exit code: 0 if all tasks were settled or given back."""
         self._health_file.check()
         self._stop_signals.install_handlers()
         try:
@@ -372,7 +393,9 @@ class Supervisor:
         return 0 if settled and not self._gave_up else 1
 
     def _begin(self) -> None:
-        """Start to handle signals and to report health. Do not wait for the server here: it may never answer."""
+        """Start to handle signals and to report health. Do not wait for the server here, because it may never
+        answer.
+        """
         options = self.options
         logger.info(
             "worker %s: django_fairque %s, Python %s, %s; queues %s; users %s%s; processes %d, concurrency %d",
@@ -393,7 +416,7 @@ class Supervisor:
         if others := sorted(set(get_config().queues) - set(options.queues)):
             text = "worker %s: does not serve queue %s, which the settings declare: another worker must (--queue)"
             logger.info(text, options.worker_id, ", ".join(others))
-        # The first attempt to declare the schedules is made here, so that a burst finds them.
+        # The first attempt to declare the schedules is made here, so that a burst finds their tasks.
         is_declared = not self._outages.is_ongoing and self._declared_schedules.update_or_log()
         self._schedules_thread = threading.Thread(
             target=self._sync_declared_schedules, args=(is_declared,), name="fairque-schedules", daemon=True
@@ -405,8 +428,9 @@ class Supervisor:
         self._handle_signals()
 
     def _sync_declared_schedules(self, is_declared: bool) -> None:
-        """Report the version of the declared schedules until this worker stops: the version that counts may change. In a
-        separate thread."""
+        """Report the version of the declared schedules regularly until this worker stops, because the version that
+        takes precedence may change. Runs in a separate thread.
+        """
         pause = SCHEDULE_SYNC_PAUSE_SECONDS
         while not self._leaving.wait(SCHEDULE_VERSION_PAUSE_SECONDS if is_declared else pause):
             pause = SCHEDULE_SYNC_PAUSE_SECONDS if is_declared else min(MAX_SCHEDULE_SYNC_PAUSE_SECONDS, 2 * pause)
@@ -415,10 +439,12 @@ class Supervisor:
             self._declared_schedules.leave()
 
     def close(self) -> None:
-        """End the threads and processes of the constructor, if `run` is never called."""
+        """End the threads and processes that the constructor started. Only for a supervisor whose `run` is never
+        called.
+        """
         self._process_factory.close()
 
-    # --- one turn ---
+    # --- one turn of the main loop ---
 
     def _run_once(self) -> None:
         self._start_children()
@@ -428,7 +454,7 @@ class Supervisor:
         wait(waitable, SUPERVISOR_TICK_SECONDS)
         self._stop_signals.clear()
         for child in list(self._children):
-            if child in self._children:  # the removal of another child may have ended this one
+            if child in self._children:  # the child may have been removed together with another one
                 self._read_messages(child)
                 if child.exitcode is not None:
                     self._remove_child(child)
@@ -486,14 +512,18 @@ class Supervisor:
         self._lease_renewal.renew_now(child.worker_id)
 
     def _forward_announcements(self) -> None:
-        """Send announcements to a child that is not stopping; to a stopping one only if no replacement will start."""
+        """Send announcements to a child that is not stopping. Use a stopping child only if no replacement will
+        start.
+        """
         ready = (child for child in self._children if child.is_ready and child.task is None)
         child = next((child for child in ready if self.is_stopping or not child.is_stopping), None)
         if self._announcements and child is not None:
             child.announce([self._announcements.popleft() for _ in range(len(self._announcements))])
 
     def _report_unknown_tasks(self, child: ChildProcess, message: UnknownNames) -> None:
-        """Report the unknown names for all processes at once: all have the same code, although only one got such a task."""
+        """Set the same unknown task names for all processes: all have the same code, although only one of them received
+        such a task.
+        """
         self._unknown_tasks[child.worker_id] = message.names
         together = sorted({name for names in self._unknown_tasks.values() for name in names})
         for sibling in self._children:
@@ -502,14 +532,16 @@ class Supervisor:
                 self._lease_renewal.renew_now(sibling.worker_id)
 
     def _mark_done(self, child: ChildProcess, _: Done) -> None:
-        """Record that the child has settled all its tasks. Replace it if the supervisor did not stop it."""
+        """Record that the child has settled all its tasks. Replace the child if the supervisor did not stop it."""
         if not (child.is_stopping or self.is_stopping or self.options.burst or child.task is not None):
             self._start_due[child.index] = 0.0
         child.is_stopping = child.is_done = True
         child.deadline = min(child.deadline or math.inf, monotonic() + CHILD_EXIT_SECONDS)
 
     def _receive_command(self, command: str) -> None:
-        """Accept an operator's command, which any child may have got. Called from the lease renewal thread."""
+        """Accept an operator's command, which any child's heartbeat may return. Called from the lease renewal
+        thread.
+        """
         self._commands.append(command)
         self._stop_signals.wake()
 
@@ -571,7 +603,8 @@ class Supervisor:
 
     def _start_children(self) -> None:
         now = monotonic()
-        # In a burst, a child that begins before the tasks of a dead one are given back could find no task and end the burst.
+        # Wait in a burst: a child that starts before the tasks of a dead child are given back could find no task and
+        # end the burst.
         is_early = self.options.burst and self._lease_renewal.has_returns
         for index in [index for index, due in self._start_due.items() if due <= now and not is_early]:
             if self._start_child(index) is None:
@@ -589,7 +622,7 @@ class Supervisor:
             self._separate.begin(task, monotonic())
 
     def _start_child(self, index: int, task: SeparateTask | None = None) -> ChildProcess | None:
-        """Start a process and renew its leases from now on. Return None if none can start now."""
+        """Start a process, and renew its leases from now on. Return None if no process can be started now."""
         if not self._process_factory.is_ready():
             return None
         self._incarnation += 1
@@ -604,14 +637,15 @@ class Supervisor:
         self._lease_renewal.add(child.renewed)
         return child
 
-    # --- tasks that run in a process of their own ---
+    # --- tasks that run in separate processes ---
 
     def _give_back_waiting(self) -> None:
         self._give_back_separate([(task, 0.0) for task in self._separate.take_waiting()])
 
     def _give_back_separate(self, returned: Sequence[tuple[SeparateTask, float]]) -> None:
-        """Give back leases that no process has taken over, each with the delay in seconds until its task is ready again. Then
-        notify the processes that fetched them."""
+        """Give back leases that no process has taken over, each with the delay in seconds until its task is ready
+        again. Then notify the processes that fetched the tasks.
+        """
         if not returned:
             return
         outcomes: dict[tuple[int, str], list[Outcome]] = defaultdict(list)
@@ -633,21 +667,21 @@ class Supervisor:
         )
 
     def _report_separate_ends(self, shard_index: int, fetched_by: str, tokens: Sequence[int]) -> None:
-        """Notify the process that fetched these tasks. From any thread."""
+        """Notify the process that fetched these tasks that they have ended. Can be called from any thread."""
         for child in tuple(self._children):
             if child.worker_id == fetched_by:
                 child.report_separate_ends(shard_index, tokens)
                 self._stop_signals.wake()
 
     def _remove_child(self, child: ChildProcess) -> None:
-        """Give back the tasks of a process that has ended at once, then decide when to replace it."""
+        """Give back the tasks of an ended process at once, then decide when to replace the process."""
         self._children.remove(child)
         self._lease_renewal.remove(child.worker_id)
         self._unknown_tasks.pop(child.worker_id, None)
         if death := describe_death(child):
             self._deaths.append(death)
         if child.task is not None and child.died_with_fork_server:
-            # Other tasks may have ended the fork server.
+            # If the fork server died too, another task may be the cause.
             child.is_blameless = not self._separate.may_have_ended_fork_server(child.task)
             self._separate.run_one_at_a_time(monotonic())
         returns = leases_to_return(child, self._shards)
@@ -672,10 +706,10 @@ class Supervisor:
         child.close()
 
     def _keep_separate_tasks(self, child: ChildProcess, returns: Sequence[LeaseReturn]) -> None:
-        """Let the separate tasks that an ended process had passed on continue in their processes.
+        """Let separate tasks that an ended process has passed on continue in their own processes.
 
-        If suspects were given back here, the next tasks of their user could end one shared process after another before a suspect
-        has begun.
+        If suspects were given back here, further tasks of the same user could kill one shared process after another
+        before a suspect runs alone.
         """
         self._start_separate_children()
         for other in self._children:
@@ -684,7 +718,9 @@ class Supervisor:
                 returns[other.task.shard_index].moved.append((key, other.worker_id))
 
     def _next_start_after_failure(self) -> float:
-        """Return the time of the next start after a process died before it was ready. Give up after too many of them."""
+        """Return the time of the next start after a process died before it was ready. After too many such deaths the
+        worker gives up.
+        """
         self._failures += 1
         if self._failures >= MAX_FAILED_STARTS and not self._was_ready and self._reloader is None:
             logger.error("%d worker processes in a row could not begin; giving up", self._failures)
@@ -699,8 +735,9 @@ class Supervisor:
     # --- health ---
 
     def _server(self) -> str:
-        """Return the server's name and version for the log. A server that can't be reached may start later; an unsupported
-        version will not change, so that error is raised."""
+        """Return the server's name and version for the log. If the server can't be reached, continue, because it may
+        start later. If its version is unsupported, raise that error, because the version will not change.
+        """
         try:
             server = self._queues[0].with_retry_timeout(STARTUP_RETRY_SECONDS).health().server
             self._outages.record_success()
@@ -730,5 +767,5 @@ class Supervisor:
 
 
 def next_start_time(failures: int) -> float:
-    """Return the time of the next start after this many failures in a row."""
+    """Return the time of the next start of a process after ``failures`` failed starts in a row."""
     return monotonic() + min(MAX_START_BACKOFF_SECONDS, 0.5 * 2.0 ** min(failures - 1, 10)) if failures else 0.0

@@ -118,7 +118,7 @@ class TestClosing:
             (True, "number of seconds from 0"),
         ],
     )
-    def test_another_end_is_refused(self, queue: FairQueue, until: Any, message: str) -> None:
+    def test_an_invalid_end_of_a_closed_limit_is_refused(self, queue: FairQueue, until: Any, message: str) -> None:
         with pytest.raises(TaskValidationError, match=message):
             queue.limit("k").close(until)
         assert queue.limits() == []

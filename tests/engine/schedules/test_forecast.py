@@ -222,7 +222,7 @@ class TestCollisions:
         assert found.overlaps == (Collision(five, five + 1800, ("export", "import", "mail"), 3),)
         assert found.overloads == (Collision(five + 1200, five + 1800, ("export", "import", "mail"), 3),)
 
-    def test_they_agree_with_a_count_of_each_second(self) -> None:
+    def test_collisions_agree_with_a_count_of_each_second(self) -> None:
         source = random.Random(3)
         found = 0
         for _ in range(60):
@@ -274,7 +274,7 @@ def count_seconds(spans: list[tuple[str, int, int]], most: int) -> list[Collisio
 
 
 class TestScheduledTasks:
-    def test_they_are_counted_by_the_hour_of_the_clock(self, queue: FairQueue) -> None:
+    def test_scheduled_tasks_are_counted_by_the_hour_of_the_clock(self, queue: FairQueue) -> None:
         for minutes in (-1, 10, 27, 86, 24 * 60 - 1, 24 * 60 + 1):  # NOW is 03:33:20
             queue.push(task("ann", execute_after=NOW + minutes * 60), now=NOW - 600)
         counts = queue.schedules.upcoming(now=NOW).scheduled
@@ -285,7 +285,7 @@ class TestScheduledTasks:
 
 
 @pytest.mark.parametrize("hours", [0, 49, "24", 1.5])
-def test_other_hours_are_refused(queue: FairQueue, hours: Any) -> None:
+def test_a_forecast_for_other_than_1_to_48_hours_is_refused(queue: FairQueue, hours: Any) -> None:
     with pytest.raises(TaskValidationError, match="hours must be a whole number from 1 to 48"):
         queue.schedules.upcoming(hours)
 

@@ -158,7 +158,7 @@ def test_a_trend_follows_from_a_sample_that_is_neither_too_young_nor_too_old(
     assert backlog_trend(samples, 1000, ready, per_second) == trend
 
 
-def test_the_remaining_time_follows_from_the_rate() -> None:
+def test_the_remaining_time_of_a_backlog_is_calculated_from_the_rate_at_which_it_shrinks() -> None:
     trend = backlog_trend([(400, 12_600)], 1000, 3600, per_second=33)
     assert trend is not None
     assert trend_words(trend) == "done in about 4 min at 15 tasks/s", (

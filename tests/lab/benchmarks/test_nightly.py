@@ -30,7 +30,7 @@ def test_mails_are_sent_while_the_job_runs_and_wait_less_than_it_lasts() -> None
     assert 0 < measured.waits[0] <= measured.waits[-1] < measured.seconds * 1000
 
 
-def test_others_share_is_measured_while_one_customer_marks_all_tasks_urgent() -> None:
+def test_the_share_of_other_customers_is_measured_while_one_customer_marks_all_tasks_urgent() -> None:
     with Server() as server, server.client() as client:
         queue = Ours(server, client, 160, server.url, users=1 + OTHERS, lanes=("normal", "urgent"))
         assert other_share(queue, urgent=40, others=120, not_counted=10) > 0
