@@ -1,4 +1,4 @@
--- The mirror of a task on another shard that tasks here wait for: what is known of it here.
+-- A mirror is the record, on this shard, of a task on another shard for which tasks on this shard wait.
 --
 -- include keys clock writes outbox
 

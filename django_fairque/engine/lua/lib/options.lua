@@ -1,5 +1,5 @@
--- The options of the queue: one argument with `name=value` for each, the same from call to call, so it is read when it has changed.
--- Moments and lengths of time are in microseconds; 0 stands for no limit.
+-- The options of the queue: one argument with `name=value` for each option. The argument is the same from call to call,
+-- so it is parsed only when it has changed. Moments and lengths of time are in microseconds; 0 means no limit.
 
 local options = {
   fair_by = 'time', -- or 'tasks'
@@ -8,20 +8,20 @@ local options = {
   max_deliveries = 0,
   result_ttl = 0,
   failed_ttl = 0,
-  user_ttl = 0, -- the time for which the record of an idle user is kept
-  minute_ttl = 0, -- the time for which the figures of a minute are kept
+  user_ttl = 0, -- how long the record of an idle user is kept;
+  minute_ttl = 0, -- how long the figures of a minute are kept;
   reply_ttl = 0, -- the shortest time for which a reply is kept
   sweep_limit = 0,
   max_backlog = 0,
   max_backlog_bytes = 0,
   max_result_bytes = 0,
   max_dead_letters = 0,
-  at_risk = 0, -- so long before its deadline a task is at risk
-  default_sla = {}, -- by priority, from 0 (bulk) to 7 (urgent)
-  starves_after = {}, -- by priority, from 1 to 3; 0: never
-  least_normal = 0, -- the least share of the worker time for lane normal while it waits
-  least_bulk = 0, -- the same for lane bulk
-  is_spread = false, -- the queue has other shards
+  at_risk = 0, -- a task is at risk from this time before its deadline;
+  default_sla = {}, -- by priority, from 0 (bulk) to 7 (urgent);
+  starves_after = {}, -- by priority, from 1 to 3; 0 means never;
+  least_normal = 0, -- the least share of the worker time for lane normal while it has tasks;
+  least_bulk = 0, -- the same for lane bulk;
+  is_spread = false, -- whether the queue has other shards
 }
 
 local read = false

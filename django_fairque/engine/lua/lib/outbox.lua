@@ -1,5 +1,5 @@
--- Messages for other shards. A worker of the queue carries a message to its shard, and the message stays until that is done.
--- `field` identifies the message, so that the same one is not stored twice.
+-- Messages for other shards. A worker delivers a message to its shard; until then the message is kept. `field`
+-- identifies the message, so that the same message is not stored twice.
 
 local outbox = {}
 
