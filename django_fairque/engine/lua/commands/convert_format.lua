@@ -52,7 +52,7 @@ end
 local conversions = {} -- by the higher of two formats: `up` converts from the format before it, `down` converts back
 
 -- Workers of format 1 know no signature that covers a delay or an expiry, and would take it for a forgery. Such a
--- signature is longer than the others, by the lengths of time at its end.
+-- signature is longer than other signatures, by the lengths of time at its end.
 local SEPARATOR, SIGNATURE, LONGEST = '\30', 23, 64
 local function signed_spans(id)
   local tail = attempt('GETRANGE', P .. 'payload:' .. id, -LONGEST, -1) or ''

@@ -1,5 +1,5 @@
--- The counters of the shard. A call reads the counters in `STATS` together and writes the changed ones together. Other
--- counters are only added to.
+-- The counters of the shard. A call reads the counters in `STATS` together and writes the changed ones together. A call
+-- only adds to other counters.
 --
 -- Reading and converting the counters takes a quarter of the time of a push of one task, so a function keeps them until
 -- its next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other

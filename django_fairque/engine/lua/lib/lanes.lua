@@ -3,7 +3,7 @@
 --
 -- - Urgent tasks go first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time. So
 --   urgent tasks borrow from the share of their own user.
--- - Bulk tasks go when there are no others.
+-- - Bulk tasks go when there are no other tasks.
 -- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a lane goes next if it
 --   is owed the expected cost of its first task, and has less than its least share of the running tasks.
 --

@@ -4,7 +4,7 @@
 local options = {
   fair_by = 'time', -- or 'tasks'
   fair_by_tasks = false,
-  head_start = 0, -- the waiting time that a priority is worth
+  head_start = 0, -- added to each task's waiting time before the weight of its priority multiplies it
   max_deliveries = 0,
   result_ttl = 0,
   failed_ttl = 0,

@@ -51,7 +51,7 @@ end
 -- Return the moment at which a version of the project's code was deployed. A version that no worker has reported yet is
 -- newer than all others.
 local function deployed_at(version)
-  local MAX_VERSION_BYTES = 100 -- the same number is in heartbeat.lua
+  local MAX_VERSION_BYTES = 100 -- heartbeat.lua has the same number
   version = string.sub(version, 1, MAX_VERSION_BYTES)
   local entries = calls.attempt('LRANGE', P .. 'deployments', 0, -1) or {}
   for i = #entries, 1, -1 do

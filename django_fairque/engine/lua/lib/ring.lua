@@ -211,7 +211,7 @@ local function count_weight(one, served, moved, has_lanes)
     set_ring_field(one.ring_owner, 'active', math.max(0, one.ring_owner.active + weight - one.counted))
     set(one, 'counted', weight)
   end
-  if not one.members and (weight > 0) ~= (before > 0) then -- a user, not an organization
+  if not one.members and (weight > 0) ~= (before > 0) then -- `one` is a user, not an organization
     counters.set('active_users', math.max(0, counters.shard.active_users + (weight > 0 and 1 or -1)))
   end
 end

@@ -31,7 +31,7 @@ statistics.bucket = bucket
 
 -- Count a duration in the minute's histogram and in the one since the first task, which is never deleted. A call counts
 -- durations by bucket, and names the fields only when it writes. Returns the bucket.
-local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
+local INSIDE = 1 + 1e-9 -- `INSIDE`: so far inside the bounds of a bucket that rounding does not matter
 local function note_bucket(seen)
   if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
 end

@@ -37,7 +37,7 @@ local IN_EACH = {
   started = true, finished = true, busy = true, waited = true, mean = true, since = true, hour = true,
 }
 local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
-local TEXTS, NUMBER = records.TEXTS, 8 -- the bytes of a number
+local TEXTS, NUMBER = records.TEXTS, 8 -- the number of bytes that a number takes
 
 -- Each group has two parts; the second begins after this many fields. Records differ in far more ways than their parts
 -- do, so parts are kept.
