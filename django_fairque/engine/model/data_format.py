@@ -1,6 +1,6 @@
 """The format of a queue's data on the server: a number that each shard keeps in its counters.
 
-Every command compares this number with the number of its own release before it reads anything else. So releases that
+Every command compares this number with the number of its release before it reads anything else. So releases that
 would misread each other's data refuse to work. Raise `FORMAT` with a change after which an older version would misread
 or lose data, and add a line to the table in ``docs/guides/upgrading.md``.
 """

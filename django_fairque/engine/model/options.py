@@ -333,7 +333,7 @@ class QueueConfig(Options):
     """The time, in seconds, that is added to the waiting time of each task before the weight of its priority multiplies
     it. So a higher priority counts from the beginning. Default: 21,600."""
     default_task_timeout: Number | None = seconds(None)
-    """The time limit of a task without a limit of its own. Default: None, for the worker's ``task_timeout``."""
+    """The time limit of a task that sets no limit. Default: None, for the worker's ``task_timeout``."""
     default_max_retries: Whole = whole(3, least=0, most=1000)
     """The number of retries of a task that does not set it, from 0 to 1000. Default: 3."""
     max_retry_attempts: Whole = whole(100, least=0, most=1000)

@@ -77,8 +77,7 @@ class Undecodable:
 class Kind(NamedTuple):
     """The conversion of a kind of value between Python and its form in records and templates.
 
-    ``write`` returns the form of a value, and ``read`` the value of a form, which is bytes. An empty form means that
-    there is no value.
+    ``write`` returns the form of a value, and ``read`` the value of a form in bytes. An empty form means no value.
     """
 
     write: Callable[[Any], int | str | bytes]
@@ -413,8 +412,7 @@ class Task(BaseModel):
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """Return this task itself, with a ``signature`` that was made before. For the engine: a push then makes no new
-        signature."""
+        """Return this task itself, with a ``signature`` that was made before. For the engine: a push then does not sign."""
         self._signature = signature
         return self
 

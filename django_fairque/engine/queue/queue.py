@@ -375,8 +375,7 @@ class FairQueue(executor.QueueOfShards):
     def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
     ) -> int:
-        """Give back all leases of a worker except the leases that it holds. The returned leases do not count as
-        deliveries.
+        """Give back all leases of a worker except the leases that it holds. No returned lease counts as a delivery.
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
@@ -634,9 +633,7 @@ class FairQueue(executor.QueueOfShards):
         return self._run(listing.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
-        """Return the current figures, and those of each of the last ``minutes`` (0 to 60, the default), which take one
-        more read each.
-        """
+        """Return the figures now, and those of each of the last ``minutes`` (0 to 60, the default; one read for each)."""
         return self._read_all_shards(lambda shards: queue_stats.stats(shards, minutes))
 
     def get_shard_stats(self) -> PartialList[ShardStats]:
@@ -698,9 +695,8 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default),
-        after the ``cursor`` of the previous page (None for the first page). A page may be empty although more
-        follow."""
+        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default).
+        ``cursor`` is that of the previous page; None for the first page. A page may be empty although more follow."""
         return self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
 
     def busy_users(self, limit: int = 100) -> PartialList[str]:
@@ -746,8 +742,7 @@ class FairQueue(executor.QueueOfShards):
         return self._drive(steps)
 
     def _read_all_shards(self, read: Callable[[Shards], Operation[T]]) -> T:
-        """Read all shards. If a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds, read the shards of the
-        other nodes.
+        """Read all shards. Leave out the shards of a node that does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
 
         ``read`` is called with the shards to ask, and may be called more than once. Repeating it must do no harm.
         """

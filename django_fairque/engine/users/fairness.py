@@ -162,7 +162,7 @@ class Fairness:
         return sum(contending) ** 2 / (len(contending) * squares)
 
     def share_received(self, busy_seconds: float) -> float:
-        """Return ``busy_seconds`` as a part, from 0 to 1, of all worker time in the last hour."""
+        """Return ``busy_seconds`` seconds of worker time as a part, from 0 to 1, of all worker time in the last hour."""
         return min(1.0, busy_seconds / self.busy_seconds) if self.busy_seconds else 0.0
 
     def share_if_busy(

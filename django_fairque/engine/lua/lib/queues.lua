@@ -6,8 +6,8 @@ local queues = {}
 
 queues.BAND = 1e15              -- the range of scores for one priority in a normal queue; a stamp fits into it until 2056
 
--- Urgent and bulk tasks have classes beside the six priorities: urgent tasks above them in the score, bulk tasks below
--- them.
+-- Urgent and bulk tasks have two classes in addition to the six priorities: urgent tasks above the priorities in the
+-- score, bulk tasks below them.
 queues.CLASSES = { urgent = 7, bulk = 0 }
 local LANES = { [7] = 'urgent', [0] = 'bulk' }
 function queues.lane_of(priority) return LANES[priority] or 'normal' end
