@@ -227,7 +227,7 @@ def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str,
 def _with_payloads(
     commands: Commands, search: Search, tasks: dict[str, Task | None]
 ) -> Operation[dict[str, Task | None]]:
-    """Add the payloads to the tasks, if the search wants payloads."""
+    """Add the payloads to the tasks, if the search requests payloads."""
     known = [task for task in tasks.values() if task is not None]
     if not search.payload_bytes or not known:
         return tasks

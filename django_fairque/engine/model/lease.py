@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def payload_size(self) -> int:
-        """Bytes of the payload and its signature."""
+        """The number of bytes of the payload and its signature."""
         return len(self._values[4])
 
     @property

@@ -105,7 +105,7 @@ ALL_SHARDS_READ_SECONDS = 1.0
 SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is read again if no shard that could be reached knew it."""
 FINAL_ERRORS = (errors.NotPermittedError, errors.UnsupportedServerError, errors.UntrustedServerError)
-"""Errors that do not mean that a node is unreachable."""
+"""Errors after which no other shards are tried, because they do not mean that a node is unreachable."""
 
 
 class Rounds:

@@ -215,7 +215,7 @@ def _plan(schedule: Schedule, measured: _Measured, of_name: float | None, begin:
         for started in sorted(measured.running)
     ]
     planned += _planned_runs(schedule, begin, end, length)
-    if schedule.overlap != "allow":  # two tasks never run at once
+    if schedule.overlap != "allow":  # two tasks of the schedule never run at once
         planned = [
             replace(run, end=min(run.end, max(run.begin, following.begin))) for run, following in pairwise(planned)
         ] + planned[-1:]
@@ -315,7 +315,7 @@ def _loads(plan: ScheduleForecast, begin: float, end: float) -> Iterator[_Load]:
 
 
 class _Period:
-    """Collects the collisions of one kind while time goes on."""
+    """Collects the overlaps or the overloads of a forecast, in the order of time."""
 
     def __init__(self) -> None:
         self.found: list[Collision] = []

@@ -78,7 +78,7 @@ class LastFired:
     run_time: float
     """The run time, as Unix time."""
     at: float
-    """The moment at which it was fired, as Unix time."""
+    """The moment at which the schedule was fired, as Unix time."""
     task_id: str
     """The task that was pushed."""
 

@@ -233,7 +233,7 @@ def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
         try:
             replies = iter((yield Read([command for read in reads.values() for command in read.commands])))
         except LuaScriptError:
-            for index, read in reads.items():  # one by one, so that each operation gets its own error
+            for index, read in reads.items():  # run one by one, so that each operation gets its own error
                 pending.pop(index)
                 results[index] = yield from _resume(parts[index], read)
             continue

@@ -301,7 +301,7 @@ class ShardSchedulers:
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= MAX_SCHEDULERS:
-                self._kept = {}  # not one by one: another thread may be looking
+                self._kept = {}  # a new dict, because another thread may be reading the old one
             orders = [
                 self._all if selection == "*" else ListShardOrder(self._size, set(map(home, selection)))
                 for selection in lists

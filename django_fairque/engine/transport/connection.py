@@ -417,7 +417,7 @@ class SharedTransport:
                     yield from self._prepare(request, policy)
                 if not isinstance(request, ScriptCall):
                     return (yield from self._read_or_block(request))
-                while True:  # at most twice: as a function, and as a script
+                while True:  # the call is sent at most twice: as a function, and as a script
                     try:
                         reply = yield self._execute(request, self._command(request, policy))
                         break

@@ -26,7 +26,7 @@ local function registry_score(task)
   if task.state == 'scheduled' then return tonumber(task.raw.due) or clock.now end
   if task.state == 'deferred' then return task.expires or clock.NEVER end
   if task.state == 'queued' then return deadlines.next_check(task) end
-  if task.state == 'started' then return clock.now end -- the end of its lease is unknown, so the lease ends now
+  if task.state == 'started' then return clock.now end -- the end of the task's lease is unknown, so the lease ends now
   return clock.now + (task.state == 'failed' and options.failed_ttl or options.result_ttl)
 end
 

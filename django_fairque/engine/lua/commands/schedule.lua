@@ -15,7 +15,7 @@
 local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local version_number, replaced, last = ARGV[FIRST_ARG + 5] or '', ARGV[FIRST_ARG + 6] or '', ARGV[FIRST_ARG + 7] or ''
 local known = redis.call('HGET', K.schedules, name) or ''
-if known == definition and what == 'set' and expected ~= '*' then return 1 end -- a repetition of the same call
+if known == definition and what == 'set' and expected ~= '*' then return 1 end -- the call is a repetition
 if version_number ~= '' then
   local current = redis.call('HGET', K['schedules:versions'], '') or ''
   if tonumber(version_number) < tonumber(string.match(current, '^%d+') or 0) then return 2 end

@@ -5,7 +5,7 @@
 
 local charges = {}
 
-local add = records.add -- a local variable, because it is called often
+local add = records.add -- a local alias, which Lua finds faster: this function is called often
 
 -- Charge a task that is handed out. `place` is the user's position in its ring, `organization_place` that of its
 -- organization in the shard's ring. Both are nil if the task was handed out by a list of users. In an urgent turn of an

@@ -9,12 +9,12 @@
 
 local counters = {}
 
-local argument = numbers.argument -- a local variable, because it is called often
+local argument = numbers.argument -- a local alias, which Lua finds faster: this function is called often
 
 local shard -- also `counters.shard`, because other libraries read and set its fields
 
 local STATS = {
-  'revision', -- a text; all other counters are numbers
+  'revision', -- `revision` is a text; all other counters are numbers
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',
   'depth:0', 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6', 'depth:7',
   'running', 'running:urgent', 'running:bulk', 'started:urgent', 'started:bulk', 'owed:normal', 'owed:bulk',
@@ -46,7 +46,7 @@ local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)
 local changed, added = {}, {}
 
 function counters.read()
-  if next(changed) then -- the previous call has failed
+  if next(changed) then -- left over from a previous call that failed
     counters.forget()
     changed = {}
   end

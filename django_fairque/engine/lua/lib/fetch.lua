@@ -6,7 +6,7 @@
 local fetch = {}
 
 local CHUNK, NEVER = calls.CHUNK, clock.NEVER
-local exact, argument = numbers.exact, numbers.argument -- local variables, because they are called often
+local exact, argument = numbers.exact, numbers.argument -- local aliases, which Lua finds faster: these functions are called often
 
 -- The batch sizes by task name: how many tasks of this name the worker runs together in one call. The text is the same
 -- from call to call, so it is parsed only when it has changed.
@@ -26,7 +26,7 @@ local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
   if limit == 0 or #turns.taken >= limit or last and last.is_held_back or turns.has_closed_lane() then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
-    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- only users in other lanes wait
+    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- users wait, but only in other lanes
     if place ~= '' and tonumber(place) < 0 then
       local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
@@ -214,7 +214,7 @@ function fetch.hand_out(reply, limit, at, is_look)
       'started', clock.now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
     task.deadline = deadlines.to_start(task)
-    if task.deadline < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
+    if task.deadline < now and task.raw.warn ~= 'missed' then -- a missed SLA is counted once, and not again at a retry
       redis.call('HSET', task.key, 'warn', 'missed')
       counters.count('sla_violated', 1)
       counters.count('sla_violated:' .. task.priority, 1)

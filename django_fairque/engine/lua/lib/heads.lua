@@ -30,7 +30,7 @@ function heads.fits(user_name, trace, common)
   return #texts + #common <= heads.MOST - CREATED and not string.find(texts, SIGN, 1, true)
 end
 
--- The parts of a head before and after the moment of creation.
+-- Return the parts of a head before and after the moment of creation.
 function heads.before(user_name) return SIGN .. user_name .. SIGN end
 function heads.behind(trace, common) return SIGN .. (trace or '') .. SIGN .. common .. SIGN end
 

@@ -15,7 +15,7 @@
 
 local limits = {}
 
-local set, add, exact = records.set, records.add, numbers.exact -- local variables, because they are called often
+local set, add, exact = records.set, records.add, numbers.exact -- local aliases, which Lua finds faster: these functions are called often
 local LANES = { 'urgent', 'normal', 'bulk' }
 local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users at the limit, by lane;
 local BIT = { urgent = 1, normal = 2, bulk = 4 } -- bits of `listed`: the lanes in which the limit is in `limited:{lane}`;

@@ -9,7 +9,7 @@ function outbox.post(field, body)
   outbox.has_posted = true
 end
 
-function outbox.post_once(field, body) -- keeps the time of the first post
+function outbox.post_once(field, body) -- a message that is already stored keeps the time of its first post
   redis.call('HSETNX', K.outbox, field, body)
   outbox.has_posted = true
 end

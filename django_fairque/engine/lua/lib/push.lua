@@ -10,7 +10,7 @@ push.others, push.moved, push.alias, push.uniques = {}, {}, {}, {} -- code that 
 -- Begin a push without tasks. `delivered` is nil, or has by id the marks of an outbox's tasks that were delivered
 -- before.
 function push.begin(is_posted, delivered)
-  push.items, push.codes, push.accepted, push.accepted_by_id = { nil }, { nil }, { nil }, {} -- with room for one task
+  push.items, push.codes, push.accepted, push.accepted_by_id = { nil }, { nil }, { nil }, {} -- tables with room for one task
   if push.others[1] then push.others, push.moved, push.alias = {}, {}, {} end
   if next(push.uniques) then push.uniques = {} end
   push.is_posted, push.delivered = is_posted, delivered

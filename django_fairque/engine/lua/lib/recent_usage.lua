@@ -11,7 +11,7 @@
 
 local recent_usage = {}
 
-local set = records.set -- a local variable, because it is called often
+local set = records.set -- a local alias, which Lua finds faster: this function is called often
 
 local HOUR = 3600e6
 local FIRST_WAIT = 10e3 -- bucket 0 is for waits below 10 ms; each following bucket is three times as wide;

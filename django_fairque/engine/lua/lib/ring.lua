@@ -36,7 +36,7 @@ local ring = {
   AHEAD = 10e6,     -- urgent tasks and tasks with limits start while their user's tag is at most this far beyond the virtual time: 10 s, or 10 tasks
 }
 
-local set, add = records.set, records.add -- local variables, because they are called often
+local set, add = records.set, records.add -- local aliases, which Lua finds faster: these functions are called often
 local EPOCH = clock.EPOCH
 
 -- Return the key of the ring's sorted set.
@@ -183,7 +183,7 @@ function ring.join(one)
       set(one, 'came', counters.shard.newest)
     end
     local tag = ring.arrive(ring_owner)
-    ring.begin(one, one.lane_turn and math.max(tag, one.tag) or tag) -- the costs of its turns in other lanes are kept
+    ring.begin(one, one.lane_turn and math.max(tag, one.tag) or tag) -- a tag that turns in other lanes have raised is kept
   end
   one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.arrival_step(one.tag) / 2 or nil
   writes.zadd(ring.key(ring_owner), place_of(one), one.entry)
@@ -280,7 +280,7 @@ end
 -- Return the time that all running tasks have taken until now. Invariant: tasks that run together in one call count
 -- once.
 local function elapsed(one)
-  if options.fair_by_tasks then return one.expected end -- the cost of a task is used up when it is handed out
+  if options.fair_by_tasks then return one.expected end -- by tasks, the cost of a task is used up when it is handed out
   return math.max(0, (one.run - one.companions) * (clock.now - EPOCH) - one.start)
 end
 ring.elapsed = elapsed

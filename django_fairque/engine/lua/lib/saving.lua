@@ -4,7 +4,7 @@
 
 local saving = {}
 
-local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- local variables, because they are called often
+local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- local aliases, which Lua finds faster: these functions are called often
 
 -- Count a user that can start a task but is not in the shard's ring. Invariant: the number of the ring's entries plus
 -- `behind` is the number of users with a task of any lane that can be started; `grouped` has those of these users that
@@ -89,7 +89,7 @@ function saving.place_users()
   writes.flush()
 end
 
--- Write everything that was changed since the last time.
+-- Write all users, organizations and limits that were changed since the last call.
 local function save_users()
   local order = users.order
   for _, user in ipairs(order) do

@@ -4,7 +4,7 @@
 
 local statistics = {}
 
-local argument, count = numbers.argument, counters.count -- local variables, because they are called often
+local argument, count = numbers.argument, counters.count -- local aliases, which Lua finds faster: these functions are called often
 
 -- The key of the minute's figures is a derived key, so a command that will count touches it first (`touch_minute`).
 local minute_key
@@ -42,7 +42,7 @@ function statistics.observe(kind, microseconds, in_minute)
     observed[in_minute] = seen
   end
   seen.sum = seen.sum + microseconds
-  if microseconds < seen.least or microseconds > seen.most then -- in another bucket than the previous value
+  if microseconds < seen.least or microseconds > seen.most then -- the value is in another bucket than the previous value
     note_bucket(seen)
     local index = bucket(microseconds)
     seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE

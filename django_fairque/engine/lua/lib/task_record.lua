@@ -2,7 +2,7 @@
 
 local task_record = {}
 
-local attempt = calls.attempt -- a local variable, because it is called often
+local attempt = calls.attempt -- a local alias, which Lua finds faster: this function is called often
 
 local PRIORITIES = { ['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6, ['7'] = 7 } -- the six priorities, and the classes of lib/queues.lua
 

@@ -55,7 +55,7 @@ end
 -- Return the place of an entry after the changes of this call. `place` is the place at which it was read.
 local function place_since(one, place, lane)
   if lane ~= 'normal' then return ring.place_in(one, lane) end
-  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after the turn of a newcomer its tag may be the same
+  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after a newcomer's turn the tag may be unchanged
 end
 turns.place_since = place_since
 
@@ -320,7 +320,7 @@ local function take_limit_turn(list, turn)
   local user, lane = turn.user, turn.lane
   local task = limit_turns.take(turn)
   if not task then return end
-  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- worker time that it missed gives no advantage
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- worker time that an entry missed gives no advantage
     if one.tag < one.ring_owner.vtime and not can_be_served(one) then ring.begin(one, ring.arrive(one.ring_owner)) end
   end
   local function start(started, is_companion)

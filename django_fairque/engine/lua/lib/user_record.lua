@@ -54,7 +54,7 @@ end
 
 -- Return the fields of a part whose bits are set in the mask: `names` in their order, and `has`, the set of them.
 local KEPT = 2000
-local parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 -- by number of the part and mask
+local parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 -- the parts that were built before, by their number and mask
 local function part_of(number, mask)
   local part = parts[number][mask]
   if part then return part end
@@ -66,7 +66,7 @@ local function part_of(number, mask)
     end
     rest = math.floor(rest / 2)
   end
-  if rest > 0 then return nil end -- a field that this release does not know
+  if rest > 0 then return nil end -- the mask has a field that this release does not know
   if number_of_parts >= KEPT then parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 end
   part = { mask = mask, names = names, has = has, size = #names }
   parts[number][mask], number_of_parts = part, number_of_parts + 1

@@ -12,7 +12,7 @@ local additions, set_additions = kind_of_write('ZADD'), kind_of_write('SADD')
 local removals, set_removals = kind_of_write('ZREM'), kind_of_write('SREM')
 local KINDS = { additions, set_additions, removals, set_removals }
 local function begin_list(kind, key)
-  local list, order = { nil, nil }, kind.order -- with room for one member
+  local list, order = { nil, nil }, kind.order -- a list with room for one member
   kind.lists[key], order[#order + 1] = list, key
   return list
 end
@@ -52,7 +52,7 @@ local function flush_kind(kind)
       end
     end
   end
-  for i = #order, 1, -1 do lists[order[i]], order[i] = nil, nil end -- not before all lists are written, because a write can fail
+  for i = #order, 1, -1 do lists[order[i]], order[i] = nil, nil end -- emptied only after all lists are written, because a write can fail
 end
 function writes.flush()
   for _, kind in ipairs(KINDS) do
