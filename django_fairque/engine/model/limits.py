@@ -21,7 +21,7 @@ MAX_GAP_MICROSECONDS = 10**15
 MAX_AT_ONCE = 1_000_000
 """The largest number of tasks of a key that run at once, and the largest burst of a rate."""
 ClosingEnd = Union[float, timedelta, datetime, None]  # noqa: UP007 - evaluated on 3.10 too
-"""The end of a closing: seconds from now, a timedelta, an aware datetime, or None for no end."""
+"""The moment at which a closed limit opens: seconds from now, a timedelta, an aware datetime, or None for no end."""
 
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -102,7 +102,8 @@ def write_rate(gap: int) -> str:
 
 
 def encode_end(until: ClosingEnd) -> int | str:
-    """Return the end of a closing as the server reads it: a moment, or a length of time as a negative number (us)."""
+    """Return the moment at which a closed limit opens, as the server reads it: a moment, or a length of time as a
+    negative number (us)."""
     if until is None:
         return ""
     if isinstance(until, str):

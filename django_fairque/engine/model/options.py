@@ -328,7 +328,7 @@ class QueueConfig(Options):
     shards: Whole = whole(1, least=1, most=MAX_SHARDS)
     """The number of shards, from 1 to 256. Default: 1."""
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
-    """The measure of a fair share: "time" of workers, or number of "tasks". Default: "time"."""
+    """The measure of a fair share: "time" (worker time) or "tasks" (number of tasks). Default: "time"."""
     head_start_seconds: Number = seconds(21600, least=0)
     """The time, in seconds, that is added to the waiting time of each task before the weight of its priority multiplies
     it. So a higher priority counts from the beginning. Default: 21,600."""

@@ -326,8 +326,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Lengthen leases.
 
         ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's
-        ``lease_seconds`` (30) by default. Returns for each whether it was still its task's current one; if not, it was
-        not changed.
+        ``lease_seconds`` (30) by default. Returns for each lease whether it was still its task's current lease; other
+        leases were not changed.
         """
         return await self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 

@@ -28,7 +28,7 @@ class QueueOfShards:
     _is_checked = False
     """Whether the number of shards on the server is known to be the configured number."""
     _check_at = 0.0
-    """The time of the next check, if no shard that could be reached knew the number."""
+    """The time of the next check of the number of shards, if no shard that could be reached knew it."""
 
     def __init__(
         self, client: Any, name: str = "default", config: QueueConfig | None = None, shard: int | None = None

@@ -81,7 +81,7 @@ def version_name(code_version: str | None, digest: str) -> str:
 
 
 def display_version(version: str) -> str:
-    """Return a version for people: the project's name for it, or else the digest of its declarations."""
+    """Return a version for people: its code version, or the digest of its declarations if it has none."""
     code_version, _, digest = version.rpartition(" ")
     return code_version or digest
 

@@ -190,7 +190,8 @@ function ring.join(one)
   if ring_owner == counters.shard or can_be_served(ring_owner) then ring.has_grown = true end
 end
 
--- Count an entry that is no newcomer. Invariant: `others` is the number of such entries in the ring.
+-- Add an entry that is no newcomer to the count of such entries, or subtract it. Invariant: `others` is the number of
+-- such entries in the ring.
 local function count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
