@@ -26,7 +26,7 @@ MAX_SIGNATURE_BYTES = 64
 """The most bytes of a signature, with its separator."""
 SALT = "django_fairque.tasks.signing"
 SIZE = 16
-"""The number of bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
+"""Bytes of a signature: 128 bits are as hard to guess as a key of AES-128, and take 22 characters."""
 FINGERPRINT_LABEL = b"fingerprint of a signing key"
 """The message for a fingerprint. No task's message begins like this: the messages of tasks begin with lengths."""
 ONE_TASK, ANY_TASK = b"1", b"*"
