@@ -11,8 +11,8 @@ Guarantees of all operations
   before removals. If a script nevertheless ends between two writes (because a key is damaged, or a cluster moves its slot), an
   index can disagree with a task's record, but no task is lost, and `FairQueue.repair` fixes the index. An operation that works
   "in slices" makes several calls. If one of them fails, the slices before it stay done.
-- Shards: a call concerns one shard. An operation on several shards calls one after the other. `ShardsAwayError` names those
-  that could not be reached, and the others are done.
+- Shards: a call concerns one shard. An operation on several shards calls one after the other. `ShardsAwayError` names the
+  shards that could not be reached; the operation is done on the others.
 - Lost replies: a call whose reply is lost is repeated for ``request_timeout`` seconds (10 by default). The call carries a nonce
   or a lease token, or it can be repeated without harm, so the repetition changes nothing and gets the first reply. The server
   keeps replies for 120 seconds (for a shorter time if they would take more than 32 MB). If the last repetition fails too,
@@ -32,7 +32,7 @@ Push
 ``push``
     Accepts a task: QUEUED, SCHEDULED if its time has not come, DEFERRED if it waits for others. Once it returns the task is
     not lost. Repeat: with the same `Task`, whose id was made by `Task.create`, it is accepted once, as long as it is known.
-    With a chosen id it is a duplicate while the first has not ended; afterwards it takes its place and runs again. Cost: 12.
+    With a chosen id it is a duplicate while the first task has not ended; afterwards it replaces that task. Cost: 12.
     Errors: `BacklogFullError`, `TaskIdConflictError`.
 ``push_batch``
     Accepts many tasks, in slices of ``pipeline_batch_size``. Each slice is atomic; a refused task does not prevent the
@@ -59,15 +59,16 @@ Fetch and settle
     first time; the fetch leases other tasks. Cost: 3 an outcome, 3 a user, and that of a pop. Errors: `StaleLeaseError` from
     ``finish``, ``fail`` and ``release``; ``settle`` returns the status "stale".
 ``renew``, ``heartbeat``, ``take_over``
-    Lengthen leases that are still current; all leases of a worker; move one to another worker, with its token. A lease that
-    is not current is left alone. Repeat: harmless. Cost: 1 a lease and 3; 12, and 1 a lease that the worker holds; 9.
+    ``renew`` extends leases that are still current, ``heartbeat`` all leases of a worker; ``take_over`` moves a lease to
+    another worker, with its token. A lease that is not current is left alone. Repeat: harmless. Cost: 1 a lease and 3; 12,
+    and 1 a lease that the worker holds; 9.
 ``release_worker``, ``reconcile_worker``
     Give back, in slices, all leases of a worker that has died, or the leases that a worker does not hold. Only tasks that the
     worker was running when it died count as delivered. Repeat: gives back the remaining leases, also leases that were handed
     out meanwhile and are not named. Cost: 10 a lease that is given back (``reconcile_worker``: 1 more for each lease that the
     worker holds, and 4).
 ``set_worker_command``
-    Writes a command down, which the worker gets with each heartbeat. Repeat: harmless. Cost: 4.
+    Stores a command for a worker, which gets it with each heartbeat. Repeat: harmless. Cost: 4.
 ``set_progress``
     Records the progress of a leased task. Repeat: harmless. Cost: 4. Errors: `StaleLeaseError`.
 ``logs.record``
@@ -79,7 +80,7 @@ Maintenance
 ``sweep``
     Does one bounded round: starts scheduled tasks that are due, reaps leases that have ended (their tasks are queued again,
     or become dead letters after ``max_deliveries``), expires and promotes tasks, and forgets ended ones. Any number of
-    processes may call it at any time: each thing happens once. Repeat: harmless. Cost: 18 if nothing is due; at most
+    processes may call it at any time: each change happens once. Repeat: harmless. Cost: 18 if nothing is due; at most
     ``sweep_batch_size`` tasks of each kind.
 ``repair``
     Compares indexes and counters with the tasks' records, which count, and corrects them, in slices. Each fix checks again
@@ -98,7 +99,8 @@ Operate
     task loses its lease. Repeat: tasks that have ended are left alone. Cost: 9 a task. Errors: `TaskNotFoundError` from
     ``cancel`` and ``cancel_run``.
 ``run_now``, ``ignore_dependencies``
-    End the waiting of SCHEDULED tasks, in slices; of a DEFERRED one. Repeat: harmless. Cost: 10 a task, 3 a dependency.
+    ``run_now`` queues SCHEDULED tasks at once, in slices; ``ignore_dependencies`` lets a DEFERRED task go on.
+    Repeat: harmless. Cost: 10 a task, 3 a dependency.
 ``dlq.requeue``, ``dlq.discard``
     Queue a dead letter again, with new retries and its history; make it CANCELED. An entry's id contains the number of times
     that its task became a dead letter, so a repeated call never concerns a later dead letter of the task. The methods for many

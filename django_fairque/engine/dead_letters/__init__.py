@@ -1,4 +1,4 @@
 """Tasks that failed for good: listing, grouping, requeuing and discarding them.
 
-`queue.dlq` and what it does are in `dead_letters`, the letters and their filters in `letters`.
+`dead_letters` has `queue.dlq` and its operations, `letters` the dead letters and their filters.
 """

@@ -71,7 +71,7 @@ class DeadLetterQueue:
         """Return a page of entries, the oldest first.
 
         ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
-        page before; None begins. ``filters`` leave out entries that do not match.
+        previous page; None for the first page. ``filters`` leave out entries that do not match.
         """
         return self._read_all_shards(lambda shards: page(shards, limit, cursor, Filter.create(filters), now))
 
@@ -84,7 +84,7 @@ class DeadLetterQueue:
         return self._run(get(self._shards, entry_id))
 
     def of_task(self, task_id: str) -> DLQEntry | None:
-        """Return the entry of a task; None if it is no dead letter.
+        """Return the entry of a task; None if the task is no dead letter.
 
         ``task_id`` is its id.
         """
@@ -112,7 +112,7 @@ class DeadLetterQueue:
         """Return a page of letters without payloads and histories, which can be large, the oldest first.
 
         ``limit`` is the largest number, from 1 to 1000; 100 by default. At most 1000 letters are read. ``cursor`` is
-        that of the page before; None begins. ``filters`` leave out letters that do not match.
+        that of the previous page; None for the first page. ``filters`` leave out letters that do not match.
         """
         return self._read_all_shards(lambda shards: letters_page(shards, limit, cursor, Filter.create(filters), now))
 
@@ -142,11 +142,11 @@ class DeadLetterQueue:
     def requeue_many(
         self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
     ) -> int:
-        """Requeue those of these entries that are still there, in bounded slices.
+        """Requeue the given entries that still exist, in bounded slices.
 
         ``entry_ids`` are their ids. ``payload`` and ``lane`` are those of `requeue`. Returns how many were requeued.
 
-        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
+        Raises `ShardsAwayError` if some shards can't be reached; the entries on the other shards are requeued.
         """
         return self._write_all_shards(
             lambda shards: record_letters(
@@ -168,7 +168,7 @@ class DeadLetterQueue:
         ``payload`` and ``lane`` are those of `requeue`. ``limit`` is the largest number of entries; all by default.
         ``filters`` choose the entries. Returns how many were requeued.
 
-        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
+        Raises `ShardsAwayError` if some shards can't be reached; the entries on the other shards are requeued, and the
         message contains their number.
         """
         only = Filter.create(filters)
@@ -186,7 +186,7 @@ class DeadLetterQueue:
         self._run(record_letters(self._shards, "discard", discard(self._shards, entry_id, now), entry_id))
 
     def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        """Discard those of these entries that are still there, in bounded slices.
+        """Discard the given entries that still exist, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
@@ -221,7 +221,9 @@ class DeadLetterQueue:
 def record_letters(
     shards: Shards, act: str, steps: Operation[T], subject: str | Sequence[str], lane: Lane = "normal"
 ) -> Operation[T]:
-    """Change dead letters, and record the act. ``subject`` are their ids, or names the choice of letters."""
+    """Change dead letters, and record the change for an audit. ``subject`` is their ids, or a text that names the
+    chosen letters.
+    """
 
     def read_count() -> Operation[Values]:
         return {"dead letters": (yield from count(shards))}
@@ -246,7 +248,7 @@ def letters(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Lette
     found = []
     for task_id, (state, user, name, failure, reason, ended, died) in zip(task_ids, reply, strict=True):
         if state == b"failed" and user is not None:
-            with suppress(ValueError):  # a damaged record; the checker names it
+            with suppress(ValueError):  # the record is damaged, which the checker reports
                 kind = FailureType((failure or b"failed").decode())
                 text = (reason or b"").decode("utf-8", "replace")
                 moved_at = seconds(ended) or 0.0
@@ -325,12 +327,12 @@ def discard(shards: Shards, entry_id: str, now: float | None) -> Operation[None]
 def requeue_some(
     shards: Shards, entry_ids: Sequence[str], payload: Any, lane: Lane, now: float | None
 ) -> Operation[int]:
-    """Requeue those of these entries that are still there, in slices; return how many."""
+    """Requeue the given entries that still exist, in slices. Return how many were requeued."""
     return (yield from _change_some(shards, entry_ids, _prepare_requeue(shards, payload, lane, now), "requeued"))
 
 
 def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) -> Operation[int]:
-    """Discard those of these entries that are still there, in slices; return how many."""
+    """Discard the given entries that still exist, in slices. Return how many were discarded."""
     return (yield from _change_some(shards, entry_ids, _in_slices("discard", (), now), "given up"))
 
 
@@ -338,7 +340,7 @@ def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) 
     if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
         kind = "the string " if isinstance(entry_ids, str) else ""
         raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
-    # Without duplicates: the discarding script would count a letter as often as it is named.
+    # Remove duplicates, because the discarding script would count a letter each time.
     keys = list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
     places = yield from shards.locate(task_id for task_id, _ in keys)
     parts: dict[Commands, list[Key]] = {}
@@ -445,14 +447,15 @@ def in_us(score: float) -> str:
 
 
 class DeadLetterScan:
-    """The oldest ``most`` letters of a shard, or the newest ones, a slice at a time.
+    """The oldest ``most`` letters of a shard, or the newest letters, a slice at a time.
 
-    The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip some.
+    The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip
+    letters.
     """
 
     def __init__(self, commands: Commands, most: int, *, newest_first: bool = False) -> None:
         self._commands, self._most, self._newest_first = commands, most, newest_first
-        # The last score, and the ids read with it.
+        # The score of the last letter that was read, and the ids of the letters that were read with this score.
         self._score, self._seen = "+inf" if newest_first else "-inf", frozenset[bytes]()
         self.read_count = 0
 
@@ -461,7 +464,8 @@ class DeadLetterScan:
         size = min(DEAD_LETTERS_PER_READ, self._most - self.read_count)
         if size <= 0:
             return None
-        # Letters that one call made have the same score: at most a thousand. Letters that were read before are skipped.
+        # Up to a thousand letters have the same score, because one call made them. Letters that were read before are
+        # skipped.
         limit = ("LIMIT", 0, size + len(self._seen), "WITHSCORES")
         last, direction = ("-inf", ("REV",)) if self._newest_first else ("+inf", ())
         key = self._commands.keys.state("failed")
@@ -554,7 +558,8 @@ MAX_DEAD_LETTERS_COUNTED = 4000
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[Letter]]:
-    """Return at most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor after the last one that was read."""
+    """Return at most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor after the last letter that
+    was read."""
 
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
         moment = yield from _moment(only, now)

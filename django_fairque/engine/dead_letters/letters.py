@@ -66,21 +66,20 @@ class Filters(TypedDict, total=False):
     fingerprint: str | None
     """The error's fingerprint (`DLQEntry.fingerprint`)."""
     older_than: float | None
-    """The least age in seconds."""
+    """The least age of a dead letter, in seconds."""
     newer_than: float | None
-    """The largest age in seconds."""
+    """The largest age of a dead letter, in seconds."""
     moved_until: float | None
-    """The last moment, as Unix time, at which it became a dead letter: it leaves out those that the caller has not
-    seen.
-    """
+    """The latest moment, as Unix time, at which a task became a dead letter. This filter leaves out later letters, which the
+    caller has not seen."""
 
 
 @dataclass(frozen=True)
 class Letter:
     """A dead letter without its payload and history, which can be large and are not needed for filters.
 
-    ``task_id``, ``user_id`` and ``name`` are those of its task. ``died`` is the number of times that the task became a dead
-    letter. ``failure_type`` and ``reason`` (the last error) say why it became one, and ``moved_at`` is the Unix time.
+    ``task_id``, ``user_id`` and ``name`` are those of its task. ``died`` is the number of times that the task became a
+    dead letter. ``failure_type`` and ``reason`` (the last error) are the reason, and ``moved_at`` is the Unix time.
     """
 
     task_id: str
@@ -98,13 +97,13 @@ class Letter:
 
     @property
     def fingerprint(self) -> str:
-        """The same for all letters with the same error: see `fingerprint`."""
+        """The fingerprint of the error, which is the same for all letters with the same error (`fingerprint`)."""
         return fingerprint(self.name, self.failure_type.value, self.reason)
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Checked `Filters`."""
+    """Filters whose values have been checked (`Filters`)."""
 
     failure_type: FailureType | None = None
     user_id: str | None = None
@@ -189,11 +188,13 @@ class DLQEntry:
 
     @property
     def fingerprint(self) -> str:
-        """The same for all letters with the same error: see `fingerprint`."""
+        """The fingerprint of the error, which is the same for all entries with the same error (`fingerprint`)."""
         return fingerprint(self.original_task.name, self.failure_type.value, self.reason)
 
     def get_age_seconds(self, now: float | None = None) -> float:
-        """Return the seconds since it became a dead letter; ``now`` is a Unix time, by default this machine's clock."""
+        """Return the seconds since the task became a dead letter; ``now`` is a Unix time, by default this machine's
+        clock.
+        """
         return max(0.0, (time.time() if now is None else now) - self.moved_at)
 
 
@@ -211,9 +212,9 @@ class DLQGroup:
     oldest: float
     newest: float
     example: str
-    """The entry id of the newest."""
+    """The id of the newest entry in the group."""
     sample: str = ""
-    """The error of the newest, as it is: it may hold secrets."""
+    """The unchanged error of the newest entry in the group, which may contain secrets."""
 
 
 def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
@@ -230,20 +231,21 @@ def make_group(key: str, members: Sequence[Letter]) -> DLQGroup:
 
 @dataclass(frozen=True)
 class DLQGroups:
-    """Dead letters grouped by error: ``groups``, the largest first, of the ``looked_at`` newest letters; ``is_whole``
-    if there are no more.
+    """The newest dead letters, grouped by error. ``groups`` are the groups, the largest first; ``looked_at`` is the
+    number of letters that were read, and ``is_whole`` is True if there are no more.
     """
 
     groups: tuple[DLQGroup, ...]
     looked_at: int
     is_whole: bool
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, and are left out."""
+    """The numbers of shards that can't be reached now; their letters are left out."""
 
 
 @dataclass(frozen=True)
 class DLQMatching:
-    """The number of letters that match: ``count`` of the ``looked_at`` newest; ``is_whole`` if there are no more.
+    """The number of letters that match: ``count`` of the ``looked_at`` newest letters; ``is_whole`` is True if there
+    are no more.
 
     None of the counted letters became a dead letter after ``until``, a Unix time.
     """

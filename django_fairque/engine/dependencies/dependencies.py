@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_LISTED_DEPENDENCIES = 1000
-"""The most ids in one list of a view."""
+"""The largest number of ids in each list of a `DependencyView`."""
 NODE_FIELDS = ("state", "name", "user")
 NODE_TIME_FIELDS = ("created", "ready", "started", "ended")
 MAX_RUNS_KEPT = 200
-"""Runs that are listed (``lua/lib/push_dependencies.lua``)."""
+"""The largest number of runs that are listed (``lua/lib/push_dependencies.lua``)."""
 MAX_RUNS_READ = 20
 RUN_TASKS_READ = 200
 """The most tasks of one run (on each shard) that are read for its progress."""
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class DependencyGraph:
-    """Tasks that are connected with a task: ``nodes`` by id; ``edges`` lead from a task to one that depends on it.
+    """Tasks that are connected with a task: ``nodes`` by id; ``edges`` lead from a task to a task that depends on it.
 
     ``is_whole`` is False if some connected tasks were not read.
     """
@@ -221,7 +221,7 @@ class RunProgress:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its tasks were read."""
+        """Whether all tasks of the run were read."""
         return sum(self.states.values()) >= self.count
 
     @property
@@ -262,7 +262,7 @@ def recent_runs(shards: Shards, limit: int) -> Operation[PartialList[RunProgress
 
 
 def _progress(run_id: str, count: int, nodes: Sequence[Node]) -> RunProgress | None:
-    """Return the progress of a run, or None if the run is forgotten."""
+    """Return the progress of a run, or None if all its tasks are forgotten."""
     known = sorted(
         (node for node in nodes if node.state is not None), key=lambda node: (node.created_at or 0.0, node.task_id)
     )
@@ -328,7 +328,8 @@ MAX_XCOM_KEYS = 1000
 MAX_XCOM_VALUES_PER_PUSH = 1000
 XCOM_VALUE_MISSING = object()
 MAX_RUN_TASKS_READ = 1000
-"""Values of a larger run are kept until they expire, because it would take too long to check whether all its tasks have ended."""
+"""The largest number of tasks of a run whose values may be removed early. Values of a larger run are kept until they
+expire, because it would take too long to check whether all its tasks have ended."""
 XCOM_PART_REMOVED = 0.1
 """The fraction of the limit that is removed in addition, so that not every push has to remove a namespace."""
 
@@ -430,7 +431,7 @@ class XCom:
         self._user = user and check_id(user, "user")
 
     def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep a value, in place of an earlier one.
+        """Store a value under a key, in place of an earlier value.
 
         ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
         the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
@@ -441,7 +442,7 @@ class XCom:
         self._run(push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 
     def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep several values in one call: all of them or none.
+        """Store several values in one call: all of them or none.
 
         ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
         """

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 LOST_SECONDS = 24 * 3_600.0
 """Seconds for which a lost worker is listed (``lua/lib/lost_workers.lua``)."""
 _WORKER_ID = re.compile(r"((.+)-\d+-[0-9a-f]{6})(?:\.\d+\.\d+)?")
-"""An id that `new_worker_id` made, with the numbers of a process."""
+"""The form of a worker id that `new_worker_id` made, with or without the numbers of a process."""
 
 
 @dataclass(frozen=True)
 class LostWorker:
-    """A worker that ended without saying so. ``worker`` is its id and ``name`` the part that a successor shares; ``seen_at`` is
-    its last heartbeat and ``lost_at`` when its record ended (Unix times). ``tasks`` are those that it ran, as it reported them.
+    """A worker that ended without a report of its stop. ``worker`` is its id, and ``name`` the part of the id that a
+    successor also has. ``seen_at`` is the time of its last heartbeat, and ``lost_at`` the time at which its record
+    expired (Unix times). ``tasks`` are the tasks that it was running by its last report.
     """
 
     worker: str
@@ -61,7 +62,7 @@ def lost_workers(shards: Shards) -> Operation[list[LostWorker]]:
 
 
 def read_lost(home: Commands, now: float | None) -> Operation[tuple[list[LostWorker], list[str], float]]:
-    """Return the workers that are lost, the ids of those that are back or have a successor, and the time."""
+    """Return the lost workers, the ids of lost workers that run again or have a successor, and the current time."""
     names = [home.keys(name) for name in ("workers", "workers:lost")]
     reads: list[tuple[Any, ...]] = [("ZRANGE", name, 0, MAX_PAGE_SIZE, "WITHSCORES") for name in names]
     lists = yield Read([*reads, ("TIME",)] if now is None else reads)
@@ -99,6 +100,6 @@ def read_lost(home: Commands, now: float | None) -> Operation[tuple[list[LostWor
 
 
 def _split_id(worker: str) -> tuple[str, str]:
-    """Return the id of the worker that a process belongs to, and the name that its successors have."""
+    """Return the id of the worker to which a process belongs, and the name that the worker's successors also have."""
     found = _WORKER_ID.fullmatch(worker)
     return (found[1], found[2]) if found else (worker, worker)

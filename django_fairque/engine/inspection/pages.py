@@ -27,16 +27,16 @@ MAX_PAGE_SIZE = 1000
 
 @dataclass(frozen=True)
 class ResultPage(Generic[T]):
-    """Some ``items``, over which it can be iterated and indexed, and the ``cursor`` to go on with: None at the end.
+    """A page of ``items``, which can be iterated and indexed, and the ``cursor`` for the next page; None at the end.
 
-    A page may hold fewer items than requested, or none, although more follow (a filter left some out): the cursor
-    shows that, not whether the page is empty.
+    A page may have fewer items than requested, or none, although more follow, because a filter left some out. Only the
+    cursor shows whether more follow.
     """
 
     items: list[T]
     cursor: str | None
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now: the pages go on without them."""
+    """The numbers of shards that can't be reached now; their items are left out."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)
@@ -68,9 +68,9 @@ class PartialList(list[T]):
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers of a user's tasks. Ready tasks are counted in the class ``critical`` and in all other classes
-    (``normal``), and ``by_priority``. ``scheduled`` tasks wait for their time, ``deferred`` tasks wait for other tasks,
-    and ``running`` tasks run.
+    """The numbers of a user's tasks. ``critical`` and ``normal`` are the numbers of ready tasks of the class critical
+    and of all other classes; ``by_priority`` has the number for each class. ``scheduled`` tasks wait for their time,
+    ``deferred`` tasks wait for other tasks, and ``running`` tasks run.
     """
 
     critical: int
@@ -80,29 +80,29 @@ class Sizes:
     deferred: int
     running: int
     limited: int = 0
-    """Tasks that wait for a place at a limit."""
+    """The number of tasks that wait for a place at a limit."""
 
     @property
     def ready(self) -> int:
-        """Tasks that could start."""
+        """The number of tasks that could start."""
         return self.critical + self.normal
 
     @property
     def total(self) -> int:
-        """Tasks that have not ended."""
+        """The number of tasks that have not ended."""
         return self.ready + self.limited + self.scheduled + self.deferred + self.running
 
 
 SIGNING_KEYS_FIELD = "signing_keys"
 """The field of a worker's record with the fingerprints of its keys, separated by commas."""
 UNKNOWN_TASKS_FIELD = "unknown_tasks"
-"""The field of a worker's record with a JSON list of names; absent when there are none."""
+"""The field of a worker's record with a JSON list of the names of tasks that it can't run; absent if there are none."""
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """The ``worker`` as its last heartbeat described it: ``info``; how many ``leases`` it holds; ``seen_at``, the
-    server's Unix time.
+    """The record of a ``worker``: ``info`` is its description in the last heartbeat, ``leases`` the number of leases
+    that it holds, and ``seen_at`` the time of the heartbeat (Unix time of the server).
 
     ``command`` is the last command sent to it: drain, work or stop.
     """
@@ -115,12 +115,16 @@ class WorkerRecord:
 
     @property
     def keys(self) -> set[str]:
-        """Fingerprints of the keys with which it checks signatures; empty if it checks none, or is older than this field."""
+        """Fingerprints of the keys with which the worker checks signatures. Empty if it checks no signatures, or if its
+        release does not report keys.
+        """
         return set(filter(None, self.info.get(SIGNING_KEYS_FIELD, "").split(",")))
 
     @property
     def unknown_tasks(self) -> list[str]:
-        """Names of tasks that it got lately and can't run, because no function is registered for them there."""
+        """Names of tasks that the worker got lately and can't run, because no function is registered for them in its
+        process.
+        """
         try:
             names = json.loads(self.info.get(UNKNOWN_TASKS_FIELD, "[]"))
         except ValueError:
@@ -172,9 +176,10 @@ def user_names(
 
 
 RANKS_PER_READ = 64
-"""Places among which a name is looked for in one round trip."""
+"""The number of ranks that one round trip reads in a search for a name."""
 IDLE_USERS_READ = 1000
-"""Idle users, the latest first, among which one page looks for a prefix: the server has them in no order of names."""
+"""The number of idle users, the latest first, in which one page searches for a prefix. The server does not sort idle
+users by name."""
 
 
 def _users_by_prefix(commands: Commands, prefix: bytes, limit: int, cursor: str | None) -> Operation[ResultPage[str]]:
@@ -215,7 +220,7 @@ def find_rank(key: str, prefix: bytes, low: int, high: int) -> Operation[int]:
 
 
 def busy_users(shards: Shards, limit: int) -> Operation[PartialList[str]]:
-    """Return the names of busy users, and of idle ones if there is room: equally many of each shard."""
+    """Return the names of busy users, and of idle users if there is room, equally many from each shard."""
     check_limit(limit)
     names: list[str] = []
     for shard in shards:
@@ -230,7 +235,7 @@ def _busy_users_first(commands: Commands, limit: int, cursor: str | None) -> Ope
     idle, total = map(int, (yield Read([("ZCOUNT", key, "-inf", f"({NEVER_MICROSECONDS}"), ("ZCARD", key)])))
     end = min(index + limit, total)
     busy = max(0, min(end, total - idle) - index)  # the busy users on this page
-    left = total - max(index + busy, total - idle)  # idle ones that no page before had
+    left = total - max(index + busy, total - idle)  # the idle users that no earlier page had
     reads: list[tuple[Any, ...]] = []
     if busy:
         reads.append(("ZRANGE", key, idle + index, idle + index + busy - 1))
@@ -249,7 +254,7 @@ def queue_sizes(shards: Shards, user_ids: Sequence[str]) -> Operation[dict[str, 
 
 
 def sizes(record: Mapping[bytes, bytes]) -> Sizes:
-    """A user's record read as sizes."""
+    """Return the sizes in the record of a user."""
 
     def whole(field: str) -> int:
         return int(number(record.get(field.encode())))
@@ -267,7 +272,9 @@ def sizes(record: Mapping[bytes, bytes]) -> Sizes:
 
 
 def workers(shards: Shards, worker_id: str) -> Operation[PartialList[WorkerRecord]]:
-    """Each worker once, or the one with this id, with its leases on all shards; by id, with numbers in it by value."""
+    """Return each worker once, or only the worker with this id, with its leases on all shards. Workers are sorted by
+    id; numbers in ids are compared by value.
+    """
     found: dict[str, WorkerRecord] = {}
     names = [] if worker_id == "" else [check_id(worker_id, "worker_id")]
     for shard in shards:
@@ -284,7 +291,7 @@ def workers_of_shard(commands: Commands, now: int | None = None) -> Operation[li
     reads: list[tuple[Any, ...]] = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES")]
     ends, *clock = yield Read([*reads, ("TIME",)] if now is None else reads)
     moment = int(clock[0][0]) * 1_000_000 if now is None else now
-    # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays here as well.
+    # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays in this list as well.
     names = [worker.decode() for worker, end in parse_scores(ends) if end > moment]
     return (yield from read_worker_records(commands, names))
 
@@ -345,7 +352,7 @@ def rank_after(key: str, cursor: str | None) -> Operation[int]:
 
 
 def cursor_error(cursor: object) -> TaskValidationError:
-    """The error for a cursor that no page returned."""
+    """Return the error for a cursor that no page returned."""
     return TaskValidationError(f"cursor must be one that an earlier page returned, got {short(cursor, 300)}")
 
 
@@ -358,10 +365,11 @@ def read_page(
     is_filtered: bool,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> Operation[ResultPage[T]]:
-    """A page: as much of it as the shards have from the cursor on.
+    """Return a page of items, from the cursor on, over one shard after the other.
 
-    ``read`` returns a page of one shard with that shard's cursor. A filtered one has looked at as much as one page may.
-    ``is_enough`` is whether no other shard is to be read.
+    ``read`` returns a page of one shard for that shard's cursor. With ``is_filtered``, a page ends with the first shard
+    that has a cursor, because that shard has examined as many records as one page may. ``is_enough`` returns whether no
+    other shard must be read.
     """
     check_limit(limit)
     at, inner = _parse_shard_cursor(shards, cursor)

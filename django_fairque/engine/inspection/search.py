@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 RECORDS_PER_READ = 500
 MATCHED_RECORDS_PER_READ = 2000
-"""Records of which only `MATCHED_TASK_FIELDS` are read: at most 1 MB, so that 10,000 take 10 round trips."""
+"""The number of records in one read of only `MATCHED_TASK_FIELDS`: at most 1 MB, so that 10,000 records take 10 round
+trips."""
 MAX_RECORDS_READ = 10_000
 LISTED_TASK_FIELDS = split_names("""
     state user name priority created due expires ready started ended worker retries max_retries max_deliveries
@@ -41,21 +42,21 @@ class Search:
     """The conditions of a search. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of range."""
 
     state: TaskState | None
-    """Their state; None for all states, of each of which the newest records are read."""
+    """The state of the tasks; None for all states, of which the newest records of each state are read."""
     user_id: str | None = None
-    """Their user; None for all."""
+    """The user of the tasks; None for all users."""
     name: str | None = None
-    """Their name; None for all."""
+    """The name of the tasks; None for all names."""
     look_at: int = 1000
     """The largest number of records that are read, from 1 to 10,000."""
     worker: str | None = None
-    """The worker that had them last; None for all."""
+    """The worker that had the tasks last; None for all workers."""
     newest_first: bool = False
-    """Whether the last records of the state come first, which is the order of ending for tasks that have ended. A queue of
-    several shards is read shard by shard."""
+    """Whether the last records of the state come first: for ended tasks, the tasks that ended last. A queue of several
+    shards is read shard by shard."""
     payload_bytes: int = 0
-    """The largest payload that is read, in bytes, up to 1,000,000. With 0, the default, payloads are not read. A larger one is
-    an `Undecodable` without bytes."""
+    """The largest payload that is read, in bytes, up to 1,000,000. With 0, the default, payloads are not read. A larger
+    payload becomes an `Undecodable` without bytes."""
 
     def __post_init__(self) -> None:
         check_integer(self.look_at, "look_at", 1, MAX_RECORDS_READ)
@@ -66,7 +67,7 @@ class Search:
         return (self.user_id, self.name, self.worker) != (None, None, None)
 
     def matches(self, state: bytes | None, user: bytes | None, name: bytes | None, worker: bytes | None) -> bool:
-        """Whether a task's fields of `MATCHED_TASK_FIELDS` are those of one that is meant."""
+        """Return whether a task with these values of `MATCHED_TASK_FIELDS` matches the search."""
         wanted = ((self.user_id, user), (self.name, name), (self.worker, worker))
         is_meant = all(expected is None or (found or b"") == expected.encode() for expected, found in wanted)
         return is_meant and (self.state is None or state == self.state.value.encode())
@@ -74,13 +75,15 @@ class Search:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The ``tasks`` that match among the ``looked_at`` records after the cursor; ``cursor`` to go on, None at the end."""
+    """The result of a search: the matching ``tasks`` among the ``looked_at`` records that were read, and the ``cursor``
+    for the next page; None at the end.
+    """
 
     tasks: tuple[Task, ...]
     looked_at: int
     cursor: str | None
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, and are left out."""
+    """The numbers of shards that can't be reached now; their tasks are left out."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class MatchingTasks:
     task_ids: list[str]
     is_whole: bool
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now and were not searched."""
+    """The numbers of shards that can't be reached now and were not searched."""
 
 
 def _check_search(search: Search) -> None:
@@ -101,7 +104,7 @@ def _check_search(search: Search) -> None:
 
 
 def find(shards: Shards, search: Search, limit: int, cursor: str | None) -> Operation[SearchResult]:
-    """Search one shard after another, in ``look_at`` records in all."""
+    """Search one shard after the other. At most ``look_at`` records are read in total."""
     _check_search(search)
     state = search.state
     if state is None:
@@ -224,7 +227,7 @@ def _records(commands: Commands, task_ids: Sequence[str]) -> Operation[dict[str,
 def _with_payloads(
     commands: Commands, search: Search, tasks: dict[str, Task | None]
 ) -> Operation[dict[str, Task | None]]:
-    """Add the payloads to the tasks, if the search wants payloads."""
+    """Add the payloads to the tasks, if the search requests payloads."""
     known = [task for task in tasks.values() if task is not None]
     if not search.payload_bytes or not known:
         return tasks
@@ -259,5 +262,5 @@ def _task(task_id: str, values: list[bytes | None]) -> Task | None:
     record = {field: value for field, value in zip(LISTED_TASK_FIELDS, values, strict=True) if value is not None}
     try:
         return Task.from_redis_dict({**record, "id": task_id, "payload": b"null"}) if record else None
-    except TaskSerializationError:  # the page goes on without it; the checker names it
+    except TaskSerializationError:  # the page leaves out a damaged record, which the checker reports
         return None

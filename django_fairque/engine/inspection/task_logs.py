@@ -28,7 +28,7 @@ MAX_RECORDED_LOG_BYTES = 65_536
 
 @dataclass(frozen=True)
 class LogLine:
-    """One log record: ``at`` is when, as Unix time of the worker's machine, ``level`` and ``logger`` are names, and
+    """One log record: ``at`` is its time (Unix time of the worker's machine), ``level`` and ``logger`` are names, and
     ``text`` is the message with its traceback.
     """
 
@@ -79,7 +79,7 @@ def _token(entry: tuple[bytes, bytes]) -> int:
 
 
 def _attempt_log(body: bytes) -> AttemptLog | None:
-    """None if the entry is damaged."""
+    """Return the log in an entry of the hash; None if the entry is damaged."""
     try:
         worker, attempt, omitted, rows = json_payload.loads(body, what="the log of an attempt")
         return AttemptLog(str(worker), int(attempt), int(omitted), tuple(_line(*row) for row in rows))
@@ -114,13 +114,13 @@ class TaskLogs:
         return self._run(read_logs(self._shards, task_id))
 
     def with_history(self, task_id: str) -> tuple[list[Attempt], list[AttemptLog]]:
-        """Return what `FairQueue.history` and `of_task` return of task ``task_id``, in one round trip."""
+        """Return the results of `FairQueue.history` and `of_task` for task ``task_id``, in one round trip."""
         if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
             return self._read_all_shards(lambda shards: read_history_and_logs(shards, task_id))
         return self._run(read_history_and_logs(self._shards, task_id))
 
     def record(self, lease: Lease, lines: Sequence[LogLine], omitted: int = 0, *, now: float | None = None) -> None:
-        """Record the log lines of an attempt, in place of those that were recorded of it before. Workers call this.
+        """Record the log lines of an attempt, in place of lines that were recorded for it before. Workers call this.
 
         ``lease`` is that of the task, ``lines`` are the last lines, of at most 65,536 bytes as JSON, and ``omitted``
         is the number of lines before them; 0 by default. Raises `StaleLeaseError` if the lease is not the task's

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=int)
 
 TASKS_PER_CALL = 200
-"""Tasks changed or read in one call: the server does nothing else meanwhile."""
+"""The number of tasks that one call changes or reads. The server does nothing else meanwhile."""
 MAX_TASKS_READ_FOR_RECORD = 1000
-"""Tasks whose states are read before and after a recorded act. For more tasks, only the number of changed ones is recorded."""
+"""Tasks whose states are read before and after a recorded act. For more tasks, only the number of changed tasks is
+recorded."""
 
 Note = Callable[[Sequence[str]], object] | None
 """A function that is called with the ids of canceled tasks, once for each slice."""
@@ -157,7 +158,7 @@ def _change_some(
 
 def get_task(shards: Shards, task_id: str) -> Operation[Task]:
     commands = yield from shards.of_task(task_id)
-    for _ in range(2):  # again if it was forgotten between the two reads
+    for _ in range(2):  # read again if the task was deleted between the two reads
         record, payload = whole_record(*(yield Read(_build_reads(commands, [task_id]))))
         if not record:
             raise commands.unknown(task_id)
@@ -173,7 +174,7 @@ def get_tasks(shards: Shards, task_ids: Sequence[str]) -> Operation[dict[str, Ta
 
 
 def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task]]:
-    """Read tasks in slices; leave out unknown ones."""
+    """Read tasks in slices; leave out unknown tasks."""
     found: list[Task] = []
     for some in slices(task_ids, TASKS_PER_CALL):
         found += [task for task in (yield from read_tasks(commands, some)) if task is not None]
@@ -214,7 +215,9 @@ def _task(commands: Commands, task_id: str, record: Mapping[bytes, bytes], paylo
 
 
 def server_time(now: float | None) -> Operation[float]:
-    """The engine's moment in seconds since the epoch: the server's clock, unless the caller says otherwise."""
+    """Return the engine's time in seconds since the epoch: ``now`` if it is given, otherwise the time of the server's
+    clock.
+    """
     if now is not None:
         return now_us(now) / 1_000_000
     (clock,) = yield Read([("TIME",)])
@@ -274,14 +277,16 @@ def position_on_shard(commands: Commands, task_id: str) -> Operation[int | None]
 
 
 def attempt(line: bytes) -> Attempt:
-    """One entry of a history list (`history.add` in lua/lib/history.lua packs it)."""
+    """Return the attempt in an entry of a history list (`history.add` in lua/lib/history.lua packs it)."""
     at, kind, worker, error, trace, *run = (text.decode("utf-8", "replace") for text in unpack(line))
     return Attempt(int(at) / 1_000_000, kind, worker, error, trace, *(int(moment) / 1_000_000 for moment in run[:2]))
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at one moment. ``run_id`` is its id; ``tasks`` are those not forgotten, in the order of their push."""
+    """A run at one moment. ``run_id`` is its id; ``tasks`` are its tasks that are not forgotten, in the order of their
+    push.
+    """
 
     run_id: str
     tasks: tuple[Task, ...]
@@ -312,7 +317,7 @@ def view_run(shards: Shards, run_id: str) -> Operation[RunView]:
 
 
 def around_run(shards: Shards, run_id: str) -> Operation[Commands]:
-    """Commands that read the tasks of a run. Its members with chosen ids are looked for at once."""
+    """Return commands that read the tasks of a run on their shards. Tasks with chosen ids are located in one read."""
     if len(shards) == 1:
         return shards.home
     return (yield from shards.route_tasks((yield from run_members(shards.route_names(), run_id))))
@@ -350,7 +355,7 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
 
 
 def run_members(commands: Commands, run_id: str) -> Operation[list[str]]:
-    """The ids of a run's tasks, sorted; `TaskNotFoundError` when there are none (any more)."""
+    """Return the sorted ids of a run's tasks. Raises `TaskNotFoundError` if there are none, or none any more."""
     check_id(run_id, "run_id")
     found = yield Read([("SMEMBERS", keys.run(run_id)) for keys in commands.keys.everywhere()])
     ids = sorted(member.decode() for some in found for member in some)

@@ -19,20 +19,24 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import WorkerRecord
 
 ACTIVITY_FIELD, DEATHS_FIELD, SENT_FIELD = "activity", "deaths", "sent"
-"""Fields of a worker's record. The last one is the worker's time when it sent them: its clock may differ from the server's."""
+"""Fields of a worker's record. `SENT_FIELD` is the worker's time when it sent the record, because the worker's clock
+may differ from the server's."""
 UNRESPONSIVE_FIELD = "unresponsive_since"
-"""Field of a worker's record: since when (Unix time) the process has not responded; empty if it responds again."""
+"""The field of a worker's record with the Unix time since which the process has not responded; empty if it responds
+again."""
 ACTIVITY_SECONDS = 60
 MAX_REPORTED_SLOTS = 16
-"""Slots of one process whose samples are reported. Its field ``concurrency`` has the number of all."""
+"""The largest number of slots of one process whose samples are reported. The field ``concurrency`` of its record has
+the number of all slots."""
 MAX_ACTIVITY_BYTES = 8_000
-"""Bytes of a report. Without running tasks it always fits; those that do not fit are left out."""
+"""The largest report in bytes. A report without running tasks always fits; running tasks that do not fit are left out.
+"""
 MAX_LINE_CHARACTERS = 120
-"""Characters of a line of code, with the names of its file and function."""
+"""The largest number of characters of a line of code, with the names of its file and function."""
 MAX_NAME_CHARACTERS = 100
-"""Longer names of running tasks and their users are shortened."""
+"""The largest number of characters in the name of a running task or its user. Longer names are shortened."""
 MAX_USER_BYTES = 300
-"""Users whose ids are longer, written as JSON, count as other users."""
+"""The largest number of bytes of a user's id, written as JSON. Users with longer ids count as other users."""
 MAX_REPORTED_DEATHS = 5
 DEATHS_SECONDS = 3_600.0
 """Seconds for which the death of a process is reported."""
@@ -42,8 +46,9 @@ _LETTERS = "abcdefghijkl"
 
 @dataclass(frozen=True)
 class ReportedTask:
-    """A task that a slot runs, ``count`` of them if it is a batch; ``started_at`` is a Unix time. ``line`` is the line of the
-    project's code at which it was: file, number and function; empty if that is unknown."""
+    """A task that a slot runs, or a batch of ``count`` tasks; ``started_at`` is a Unix time. ``line`` is the line of
+    the project's code that the task was running: file, number and function; empty if that is unknown.
+    """
 
     task_id: str
     name: str
@@ -55,8 +60,9 @@ class ReportedTask:
 
 @dataclass(frozen=True)
 class SlotReport:
-    """One slot of a process. ``users`` are those whose tasks it ran, one for each of the last seconds, the latest one last: empty
-    when it was idle, None for one of the users that the report does not name. ``task`` is what it ran last, None when idle.
+    """One slot of a process. ``users`` has for each of the last seconds the user whose task the slot ran, the latest
+    second last: empty if the slot was idle, None for a user that the report does not name. ``task`` is the task that
+    the slot ran last, None if it was idle.
     """
 
     users: tuple[str | None, ...]
@@ -85,7 +91,9 @@ class ActivityReport:
 
 
 class EndReason(Enum):
-    """Why a worker process ended. The values are stored in the records of workers; `ProcessDeath` has the first ones."""
+    """The reason why a worker process ended. The values are stored in the records of workers. The reason of a
+    `ProcessDeath` is not one of `STOPS`.
+    """
 
     EXITED = "exited"
     SIGNAL = "signal"
@@ -103,7 +111,7 @@ class EndReason(Enum):
 
 
 STOPS = {EndReason.WORKER_STOPPED, EndReason.WORKER_STOPPED_AT_ONCE}
-"""Reasons that are no deaths: somebody has stopped the worker."""
+"""Reasons that are no deaths: a person or a program has stopped the worker."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,9 @@ class ProcessDeath:
 
 
 def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask | None]]) -> bytes:
-    """Encode a report of slots: their samples (user ids, empty when idle), their running tasks, and the lines of those that have
-    run longest."""
+    """Encode a report of slots: their samples (user ids, empty when idle), their running tasks, and the lines of code
+    of the tasks that have run longest.
+    """
     shown = slots[:MAX_REPORTED_SLOTS]
     count = Counter(user for samples, _ in shown for user in samples if user)
     named = [user for user, _ in count.most_common() if len(encode_json(user)) <= MAX_USER_BYTES][: len(_LETTERS)]
@@ -144,7 +153,9 @@ def encode_activity(at: float, slots: Sequence[tuple[Sequence[str], ReportedTask
 
 
 def _group_by_line(tasks: Iterable[ReportedTask], room: int) -> dict[str, list[str]]:
-    """Return the ids of the tasks at each line: of those that have run longest, as many as fit into ``room`` bytes."""
+    """Return the ids of the tasks at each line of code. Only the tasks that have run longest are included, as many as
+    fit into ``room`` bytes.
+    """
     groups: dict[str, list[str]] = {}
     for task in sorted(tasks, key=lambda task: task.started_at):
         line = task.line[:MAX_LINE_CHARACTERS]
@@ -166,7 +177,7 @@ def _details(task: ReportedTask | None) -> list[Any] | None:
 
 
 def short_name(name: str) -> str:
-    """A name of at most `MAX_NAME_CHARACTERS`."""
+    """Return the name, shortened to at most `MAX_NAME_CHARACTERS`."""
     return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 1]}…"
 
 
@@ -204,7 +215,7 @@ def decode_activity(record: WorkerRecord) -> ActivityReport | None:
 
 
 def list_recent_deaths(records: Iterable[WorkerRecord], now: float) -> list[ProcessDeath]:
-    """The deaths of the last hour that workers reported, each once, the latest first."""
+    """Return the deaths that workers reported in the last hour, each once, the latest first."""
     found = {death for record in records for death in _deaths(record) if 0 <= now - death.at <= DEATHS_SECONDS}
     return sorted(found, key=lambda death: (-death.at, death.worker))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WOKEN_ARGUMENT_INDEX = 6
 """The index of `Fetch.woken` among the arguments of a call that settles nothing."""
 SHARD_WAIT_SECONDS = 0.1
-"""Seconds to wait for work on one of several shards before the next shard."""
+"""The seconds for which one of several shards is waited for, before the wait for the next shard."""
 SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
@@ -52,8 +52,8 @@ class WorkerCommand:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The reply to `FairQueue.heartbeat`. ``renewed`` is the number of leases that were lengthened. The tasks of the leases
-    ``revoked`` were canceled, and should be stopped.
+    """The reply to `FairQueue.heartbeat`. ``renewed`` is the number of leases that were lengthened. ``revoked`` are
+    leases whose tasks were canceled and should be stopped.
 
     ``command`` is the last command; every heartbeat returns it. Unless the server loses data, ``epoch`` stays the same,
     and ``token``, the last token that was handed out, never falls. ``server`` identifies the server process: it changes
@@ -80,7 +80,7 @@ class Fetch:
     lease: float | None = None
     woken: bool = False
     window: Window = NO_WINDOW
-    """The part of the common order of several shards that one shard may serve."""
+    """The positions up to which this shard may serve its users, if the queue has several shards."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The batch size of each task name that the worker runs in batches. A turn of such a name gives up to a batch."""
     lane_limits: LaneLimits | None = None
@@ -110,7 +110,9 @@ class Fetch:
         return [self.limit, self.worker, length, woken, *places, *lists, *sizes]
 
     def shard_heads(self, text: bytes, count: int) -> tuple[ShardHead, ...]:
-        """Return the parts of a reply with ``count`` leases about users: one for all users, or one for each list, in order."""
+        """Return the parts of a reply that describe waiting users: one part for all users, or one for each list, in
+        order. The reply has ``count`` leases.
+        """
         if self.users == "*":
             return (_shard_head(text, count),)
         if self.limit and not text:
@@ -146,7 +148,7 @@ def _user_list(users: Users, what: str) -> list[Any]:
         )
     if not isinstance(users, Iterable):
         raise TaskValidationError(f"{what} must be '*' or a sequence of user ids, got {short(users)}")
-    # Without duplicates: a user that is in the list twice would have two turns.
+    # Remove duplicates: a user that is in the list twice would have two turns.
     names = list(dict.fromkeys(check_id(user, f"a user id in {what}") for user in users))
     if any(isinstance(name, str) and name == "*" for name in names):
         raise TaskValidationError(f"{what} must be '*' alone or user ids, got '*' and {len(names) - 1} more")
@@ -277,8 +279,8 @@ def take_over(
 
 
 def wait_for_work(shards: Shards, timeout: float, lane: Lane = "bulk") -> Operation[bool]:
-    """Wait for work of ``lane`` or a higher one, and return whether there is some. Several shards are waited for in turn, a tenth
-    of a second each.
+    """Wait for work of ``lane`` or a higher one, and return whether there is some. Several shards are waited for in
+    turns of a tenth of a second.
 
     Workers do not use this for several shards: they wait for all at once.
     """
@@ -359,7 +361,7 @@ def release_worker(
     started: Iterable[int] = (),
 ) -> Operation[int]:
     tokens, others = list(crashed), list(started)
-    if (tokens or others) and len(shards) > 1:  # shards count tokens separately: several can have a token 7
+    if (tokens or others) and len(shards) > 1:  # shards count tokens separately, so two can have the same token
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
@@ -432,7 +434,9 @@ def settle_on_shard(
 
 
 def repeated_call(call: ScriptCall) -> ScriptCall:
-    """Return the call with which to repeat a fetch that has waited. After it, the first call does nothing if it still arrives."""
+    """Return the call with which to repeat a fetch that has waited. After this call, the first call does nothing if it
+    still arrives.
+    """
     args = list(call.args)
     args[WOKEN_ARGUMENT_INDEX] = 3
     return call._replace(args=args)
@@ -447,7 +451,7 @@ WAKE_KEYS: dict[Lane, tuple[str, ...]] = {
     "normal": ("wake:urgent", "wake:normal"),
     "urgent": ("wake:urgent",),
 }
-"""The markers that there is work of a lane or a higher one."""
+"""For each lane, the keys of the markers that are set while there is work of this lane or a higher one."""
 
 
 def wake(commands: Commands, timeout: float, lane: Lane = "bulk") -> BlockingCommand:

@@ -29,7 +29,7 @@ class LimitStats:
 
     ``key`` is its key, and ``user`` the user to whom it belongs, None for a limit that all users share. ``running`` tasks
     run and ``waiting`` tasks wait at it. Its values are those of the newest push: ``at_once`` (None for no limit), ``rate``
-    (such as ``"100/s"``, None for none) and ``burst``. A limit without tasks has no values.
+    (such as ``"100/s"``, None if there is none) and ``burst``. A limit without tasks has no values.
     """
 
     key: str
@@ -40,22 +40,23 @@ class LimitStats:
     running: int
     waiting: int
     is_closed: bool = False
-    """Whether somebody closed it: no task of it starts."""
+    """Whether the limit is closed, so that none of its tasks starts."""
     closed_until: float | None = None
-    """The moment at which it opens by itself; None if it is not closed, or closed until somebody opens it."""
+    """The moment at which the limit opens by itself; None if it is not closed, or closed until somebody opens it."""
     opens_at: float | None = None
-    """The moment at which it is open and its rate allows a start; None if that is so now, or if it has no end."""
+    """The moment from which the limit is open and its rate allows a start; None if both are true now, or if the closing
+    has no end."""
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now: their data is in none of the figures."""
+    """The numbers of shards that can't be reached now; the figures do not include their data."""
 
     @property
     def is_full(self) -> bool:
-        """Whether as many of its tasks run as may."""
+        """Whether as many tasks of the limit run as ``at_once`` allows."""
         return self.at_once is not None and self.running >= self.at_once
 
     @property
     def is_open(self) -> bool:
-        """Whether a task of it may start now."""
+        """Whether a task of the limit may start now."""
         return not (self.is_closed or self.is_full or self.opens_at is not None)
 
 
@@ -72,10 +73,11 @@ class LimitQueue:
         self._read_all_shards = read_all_shards
 
     def close(self, until: ClosingEnd = None, *, now: float | None = None) -> None:
-        """Let no task of the limit start; running tasks go on, and pushes too.
+        """Let no task of the limit start. Running tasks continue, and pushes are accepted.
 
-        ``until`` is a number of seconds from now, a timedelta, or an aware datetime; None (the default) is until `open`.
-        A moment that has passed closes nothing. Raises `TaskValidationError` if it has another type.
+        ``until`` is a number of seconds from now, a timedelta, or an aware datetime; None (the default) closes the
+        limit until `open` is called. A moment that has passed closes nothing. Raises `TaskValidationError` if ``until``
+        has another type.
         """
         end = encode_end(until)
         self._read_all_shards(lambda shards: change(shards, self.key, self.user, ["close", end], now))
@@ -141,7 +143,7 @@ def stats(
 
 
 def top_limits(shards: Shards, limit: int, now: float | None = None) -> Operation[PartialList[LimitStats]]:
-    """Return the limits with waiting tasks or that are closed, those with most waiting tasks first."""
+    """Return the limits that have waiting tasks or are closed, the limit with most waiting tasks first."""
     check_limit(limit)
     found = yield from read_sound([("ZREVRANGE", shard.keys("limits"), 0, limit - 1, "WITHSCORES") for shard in shards])
     waiting = Counter[bytes]()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CONFIRMING_READS = 3
 WRONG_TYPE_INVARIANT = "type"
-"""The invariant that keys have the types of lua/README.md. A person must remove other keys before anything can be fixed."""
+"""The invariant that keys have the types of lua/README.md. A person must remove keys of other types before anything can
+be fixed."""
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
@@ -266,7 +267,8 @@ def _servable(snapshot: Snapshot, waiting: Waiting, lane: Lane) -> set[str]:
 
 
 def _lanes(snapshot: Snapshot, lane: Lane, served: set[str]) -> Iterator[Violation]:
-    """Check that a lane besides the ring has exactly the users and organizations with a task of it that can be started."""
+    """Check that lane urgent or bulk has exactly the users and organizations with a task of the lane that can be
+    started."""
     registry, field_name = snapshot.registry(lane), f"ready:{class_of(lane, 0)}"
     users = {entry for entry in registry if not entry.startswith(ORGANIZATION_MARK)}
     ready = Counter[str]()
@@ -362,7 +364,9 @@ def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]], behind:
 
 
 def _check_guaranteed_shares(snapshot: Snapshot, sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """Check that the registry has each organization with a guaranteed share, and that those are owed time that have tasks."""
+    """Check that the registry has each organization with a guaranteed share, and that such an organization is owed time
+    if it has tasks.
+    """
     known, waiting = snapshot.registry("guaranteed"), 0
     for organization in snapshot.organizations.keys() | known.keys():
         record, has = snapshot.organizations.get(organization, {}), sums.get(organization, Counter())
@@ -381,7 +385,9 @@ def _check_guaranteed_shares(snapshot: Snapshot, sums: Mapping[str, Counter[str]
 
 
 def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """Check that newcomers are before all others in their ring, and that ``others`` counts those who are not newcomers."""
+    """Check that newcomers are before all others in their ring, and that ``others`` counts the entries that are no
+    newcomers.
+    """
     entries = [
         ("user", user, snapshot.get_organization(user), record, user in served)
         for user, record in snapshot.users.items()
@@ -450,8 +456,8 @@ def _weights(
 def _check_held_users(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that no rate limit holds a user too long, and that each pause with an end is checked in time.
 
-    A rate limit holds a user for at most the time of one task and, after a change of the rate, its debt. If it is longer, a
-    clock was wrong.
+    A rate limit holds a user for at most the time of one task and, after a change of the rate, its debt. A longer time
+    comes from a wrong clock.
     """
     clock = number(snapshot.stats.get(b"clock"))
     for entry, until in snapshot.registry("throttled").items():
@@ -562,7 +568,9 @@ def _check_places(
 
 
 def _check_limit_queues(snapshot: Snapshot, queues: Mapping[tuple[str, str], set[str]]) -> Iterator[Violation]:
-    """Check that a waiting task is in the queue of its limit, and that its user stands there, or will."""
+    """Check that a waiting task is in the queue of its limit, and that its user waits at the limit, or will be added to
+    it.
+    """
     found = {}
     for name, members in snapshot.limit_queues.items():
         size, _, rest = name.partition(":")

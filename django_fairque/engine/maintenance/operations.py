@@ -60,7 +60,7 @@ def sweep(shards: Shards, now: float | None) -> Operation[Sweep]:
         replies.append(reply)
         if is_sample_due:
             yield from record_sample(shard, now)
-    # A reply has the fields in their order. Moments are microseconds.
+    # The values of a reply are in the order of the fields of `Sweep`. Moments are microseconds.
     columns = {field.name: column for field, column in zip(fields(Sweep), zip(*replies, strict=True), strict=True)}
     whole: dict[str, Any] = {name: sum(column) for name, column in columns.items()}
     whole["more"] = any(columns["more"])
@@ -79,14 +79,14 @@ def pause(shards: Shards, note: str, until: PauseEnd, now: float | None) -> Oper
 
 
 def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | None) -> Operation[None]:
-    """Pause the shards that can be reached, then raise `ShardsAwayError` if there are others."""
+    """Pause the shards that can be reached, then raise `ShardsAwayError` if some can't be reached."""
     for shard in shards:
         yield shard.call("pause", [pause_record[name] for name in PAUSE_FIELDS], now)
     shards.check_present("paused without some")
 
 
 def resume(shards: Shards, now: float | None) -> Operation[None]:
-    """Resume the shards that can be reached, then raise `ShardsAwayError` if there are others."""
+    """Resume the shards that can be reached, then raise `ShardsAwayError` if some can't be reached."""
 
     def change() -> Operation[None]:
         for shard in shards:
@@ -138,7 +138,7 @@ FIX_NOT_NEEDED, FIXED, NOT_FIXABLE = b"012"
 
 @dataclass(frozen=True)
 class Repair:
-    """A ``violation``, and in ``is_fixed`` whether it was fixed. A person must fix the others."""
+    """A ``violation``, and in ``is_fixed`` whether a repair fixed it. A person must fix a violation that was not fixed."""
 
     violation: Violation
     is_fixed: bool

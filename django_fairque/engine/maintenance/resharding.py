@@ -69,7 +69,7 @@ def reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardRes
 
 def _reshard(old: Shards, new: Shards, now: float | None) -> Operation[ReshardResult]:
     yield from _check_drained(old)
-    for shard in (*old.all[1:], *new.all[1:]):  # delete the copies before the number changes
+    for shard in (*old.all[1:], *new.all[1:]):  # delete the copies of the number before it changes
         yield Read([("DEL", shard.keys("shards"))])
     forgotten = 0
     for shard in old:

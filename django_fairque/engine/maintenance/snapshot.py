@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """A violation of an ``invariant``, whose name this is, at a ``key``. ``detail`` describes it.
+    """A violation of an invariant. ``invariant`` is the invariant's name, ``key`` the key with the violation, and
+    ``detail`` describes the violation.
 
-    ``fix`` are the arguments with which ``repair.lua`` fixes it; empty if only a person can fix it.
+    ``fix`` are the arguments with which ``repair.lua`` fixes the violation; empty if only a person can fix it.
     """
 
     invariant: str
@@ -46,7 +47,7 @@ class Snapshot:
     rings: dict[str, dict[str, float]] = field(default_factory=dict)
     """The ring of each organization: its members with their scores."""
     lanes: dict[str, dict[str, dict[str, float]]] = field(default_factory=lambda: {"urgent": {}, "bulk": {}})
-    """The same for the lanes besides the ring, by lane and organization."""
+    """The sorted sets of lanes urgent and bulk, by lane and organization: their members with scores."""
     normal: dict[str, dict[str, float]] = field(default_factory=dict)
     critical: dict[str, list[str]] = field(default_factory=dict)
     scheduled: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -61,11 +62,12 @@ class Snapshot:
     limits: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     """The records of limits by key, by id."""
     limit_users: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The users who stand at a limit, by lane and id of the limit, with a colon between them."""
+    """The users with waiting tasks at a limit, by lane and id of the limit, with a colon between them."""
     limit_queues: dict[str, dict[str, float]] = field(default_factory=dict)
     """The waiting tasks of a user at a limit, by the rest of the key: the length of the user, the user, the limit's id."""
     parked: dict[str, dict[str, float]] = field(default_factory=dict)
-    """The places at limits of users who can't start now, by the user or organization that is the reason."""
+    """The entries of parked users, which can't start a task at a limit now, by the user or organization that is the
+    reason."""
     remotes: dict[str, Mapping[bytes, bytes]] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     squatters: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Snapshot:
         return self.counters.get("stats", {})
 
     def waits_at(self, task_id: str) -> str:
-        """Return the id of the limit at which a queued task waits; empty for none."""
+        """Return the id of the limit at which a queued task waits; empty if there is none."""
         return decode_name(self.tasks[task_id].get(b"waits_at", b""))
 
     def get_organization(self, user: str) -> str | None:

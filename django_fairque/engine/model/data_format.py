@@ -1,8 +1,8 @@
 """The format of a queue's data on the server: a number that each shard keeps in its counters.
 
-Every command compares it with the number of its version before it reads anything else, so versions that would misread
-each other refuse to work. Raise `FORMAT` with a change after which an older version would misread or lose data, and add a line
-to the table in ``docs/guides/upgrading.md``.
+Every command compares this number with the number of its release before it reads anything else. So releases that
+would misread each other's data refuse to work. Raise `FORMAT` with a change after which an older version would misread
+or lose data, and add a line to the table in ``docs/guides/upgrading.md``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FORMAT = 3
-"""The format that this version reads and writes."""
+"""The format that this release reads and writes."""
 FORMAT_VERSIONS = {1: "0.1.0", 2: "0.1.0", 3: "0.1.0"}
 """The first version of the package that uses each format."""
 UNNUMBERED_FORMAT = 1
-"""The format of data without a number: checkouts that are older than the number wrote them."""
+"""The format of data without a number, which code from before the number wrote."""
 FORMAT_FIELDS = ("format", "format_version", "clock")
 """Fields of a shard's counters: the format, the first version of the package that uses it, and the time of the last call."""
 

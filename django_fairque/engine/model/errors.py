@@ -6,7 +6,7 @@
     ├── ConfigurationError          a setting is wrong; names the key, what was expected, what came
     │   └── DataFormatError         another version of the package wrote the queue's data
     ├── TaskValidationError         a call that can't be carried out as it is: a task, or another argument
-    │   └── TaskSerializationError  its payload or result is not strict JSON, or is too large
+    │   └── TaskSerializationError  a payload or result is not strict JSON, or is too large
     ├── PushRefusedError            the queue refused one or more tasks; the others of the call were accepted
     │   ├── BacklogFullError        the user's backlog limit refused tasks
     │   └── TaskIdConflictError     a chosen id belongs to another user's task
@@ -14,14 +14,14 @@
     ├── StaleLeaseError             the lease is no longer the current one; nothing was changed
     ├── DependencyCycleError        a task would wait for itself
     ├── RedisConnectionError        the server can't be reached, or refuses to work now
-    │   ├── ServerRefusedError      it answered, and the answer is a definite no (read-only, full, ...)
+    │   ├── ServerRefusedError      the server refused the request (it is read-only, full, ...)
     │   │   ├── NotPermittedError   this user's rights do not suffice; names the command
     │   │   └── UnsignedTaskError   the workers run signed tasks only, and this process signs none
-    │   ├── ShardsAwayError         some of a queue's shards can't be reached, and the others can't say it for them
-    │   ├── UntrustedServerError    its certificate is not one that was expected
-    │   ├── NotReplicatedError      too few replicas confirmed in time: whether it lasts is unknown
-    │   └── UnsupportedServerError  it is too old, or set up to throw data away (a ConfigurationError too)
-    └── LuaScriptError              a script failed in a way that has no better name
+    │   ├── ShardsAwayError         some of a queue's shards can't be reached, and the request needs them
+    │   ├── UntrustedServerError    the server's certificate can't be trusted
+    │   ├── NotReplicatedError      too few replicas confirmed in time: a failover may lose the tasks
+    │   └── UnsupportedServerError  the server is too old, or may evict data (a ConfigurationError too)
+    └── LuaScriptError              a script failed, and no other error class fits
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MODULES = (__name__, "django_fairque.tasks.errors")
 
 
 class FairQueueError(Exception):
-    """Base of everything that django_fairque raises on purpose.
+    """The base of all errors that django_fairque raises on purpose.
 
     Below a traceback, Python 3.11 and newer print the command that explains the error.
     """
@@ -72,8 +72,8 @@ class TaskSerializationError(TaskValidationError):
 class PushRefusedError(FairQueueError):
     """The queue refused one or more tasks.
 
-    ``message`` is the text. ``refused`` holds the ids that were not accepted, ``results`` the outcome of every task of
-    the call (the others of a bulk push were accepted); both are empty by default.
+    ``message`` is the text. ``refused`` has the ids of the tasks that were not accepted, ``results`` the result of each
+    task of the call (the other tasks of a bulk push were accepted); both are empty by default.
     """
 
     def __init__(self, message: str, *, refused: Sequence[str] = (), results: Sequence[object] = ()) -> None:
@@ -91,11 +91,13 @@ class AtLimitError(PushRefusedError):
 
 
 class TaskIdConflictError(PushRefusedError, ValueError):
-    """The chosen id of one or more tasks belongs to a task of another user, which was left as it is. A `ValueError` as well."""
+    """The chosen id of one or more tasks belongs to a task of another user, which was not changed. A `ValueError` as
+    well.
+    """
 
 
 class QueueNotDrainedError(FairQueueError):
-    """The queue can't be moved to another number of shards while it holds tasks or workers live; nothing was changed."""
+    """The queue can't be moved to another number of shards while it has tasks or running workers; nothing was changed."""
 
 
 class TaskNotFoundError(FairQueueError, LookupError):
@@ -110,8 +112,8 @@ class StaleLeaseError(FairQueueError):
 
 
 class DependencyCycleError(TaskValidationError):
-    """A task would, directly or not, wait for itself. ``message`` is the text; ``cycle`` names the tasks, the first
-    one again at the end; empty by default.
+    """A task would, directly or indirectly, wait for itself. ``message`` is the text; ``cycle`` names the tasks, with
+    the first task again at the end; empty by default.
     """
 
     def __init__(self, message: str, cycle: Sequence[str] = ()) -> None:
@@ -147,7 +149,9 @@ class UnsignedTaskError(ServerRefusedError):
 
 
 class UntrustedServerError(RedisConnectionError):
-    """The server's certificate can't be trusted: another authority's, expired, or for another name. Nothing was sent."""
+    """The server's certificate can't be trusted: it has expired, or is from another authority or for another name.
+    Nothing was sent.
+    """
 
 
 class ShardsAwayError(RedisConnectionError):
@@ -167,8 +171,8 @@ class ShardsAwayError(RedisConnectionError):
 class NotReplicatedError(RedisConnectionError):
     """The primary has accepted the tasks, but fewer replicas (``confirmed``) than ``wanted`` have confirmed it in time.
 
-    ``message`` is the text; the numbers are 0 by default. Whether the tasks outlive a failover is unknown; they will
-    run unless one happens soon. Pushing them again under the same ids is safe, as for `ShardsAwayError`.
+    ``message`` is the text; the numbers are 0 by default. If a failover happens soon, the tasks may be lost; otherwise
+    they will run. Pushing them again under the same ids is safe, as for `ShardsAwayError`.
     """
 
     def __init__(self, message: str, confirmed: int = 0, wanted: int = 0) -> None:
@@ -201,7 +205,7 @@ MAX_QUOTED_CHARACTERS = 80
 
 
 class _Repr(reprlib.Repr):
-    """Limits the length of the text that is built, and never fails."""
+    """A `reprlib.Repr` that limits the length of the text, and never fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +250,7 @@ def short_text(text: str, longest: int = 4 * MAX_QUOTED_CHARACTERS) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the known word that was probably meant, or an empty string."""
     if len(word) > MAX_QUOTED_CHARACTERS:
-        return ""  # a comparison would take seconds
+        return ""  # comparing such a long word would take seconds
     spelled, word = {name.lower(): name for name in known}, word.lower()
     alike = difflib.get_close_matches(word, spelled, n=1) or [
         name for name in spelled if word and name.startswith(word)

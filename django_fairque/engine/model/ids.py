@@ -81,7 +81,9 @@ class PerProcess(Generic[T]):
             return self._make_value()
 
     def take(self) -> T | None:
-        """Forget the value of this process, so that the next `get` makes another. Returns the old value, if any, or None."""
+        """Forget the value of this process, so that the next `get` makes another one. Returns the old value; None if
+        there was none.
+        """
         return self._values.pop(getpid(), None)
 
     def forget(self) -> None:
@@ -91,7 +93,7 @@ class PerProcess(Generic[T]):
     def _make_value(self) -> T:
         process = getpid()
         value = self._values.setdefault(process, self._make())
-        for other in [known for known in list(self._values) if known != process]:  # this process was forked from it
+        for other in [known for known in list(self._values) if known != process]:  # the process of which this is a fork
             self._values.pop(other, None)
         return value
 

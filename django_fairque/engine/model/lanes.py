@@ -1,7 +1,7 @@
 """The lanes of a queue: urgent, normal and bulk tasks, across all users (``lua/lib/lanes.lua``).
 
-A task of lane normal has one of the six priorities. Urgent and bulk tasks have none: they start in order of arrival within a
-user, and the server keeps them as two more classes, above and below the priorities.
+A task of lane normal has one of the six priorities. Urgent and bulk tasks have no priority: they start in order of
+arrival within a user, and the server keeps them as two more classes, above and below the priorities.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 URGENT_SLA_SECONDS = 60.0
 """The time within which an urgent task should start, if neither it nor its user has another SLA. Bulk tasks have none."""
 NO_SLA_SECONDS = 10 * 365 * 86_400.0
-"""The SLA of bulk tasks for the server, which computes with a number."""
+"""The SLA of bulk tasks for the server, which needs a number: ten years."""
 
 _CLASSES = {"urgent": 7, "bulk": 0}
 _LANES: dict[bytes | str, Lane] = {b"7": "urgent", "7": "urgent", b"0": "bulk", "0": "bulk"}
@@ -66,7 +66,7 @@ def class_name(lane: str, priority: Priority) -> str:
 
 @lru_cache(16)
 def read_lane(form: bytes | str) -> Lane:
-    """Return the lane of a class; ``"normal"`` for an unknown one."""
+    """Return the lane of a class; ``"normal"`` for an unknown class."""
     return _LANES.get(form, "normal")
 
 
@@ -77,13 +77,15 @@ def read_priority(form: bytes | str) -> Priority:
 
 
 def by_class(counters: Mapping[str, int], kind: str) -> dict[str, int]:
-    """Return a number of tasks by the name of their class, from counters such as ``depth:3``: of all priorities, and of the
-    lanes urgent and bulk if they have tasks.
+    """Return the numbers of tasks by the name of their class, from counters such as ``depth:3``. The result has all
+    priorities, and the lanes urgent and bulk if they have tasks.
     """
     numbers = {name: counters.get(f"{kind}:{number}", 0) for number, name in CLASS_NAMES.items()}
     return {name: value for name, value in numbers.items() if value or name in Priority.__members__}
 
 
 def default_sla(lane: str, of_priority: float) -> float | None:
-    """Return the seconds within which a task should start that has no other SLA: those of its priority in lane normal."""
+    """Return the SLA in seconds of a task that has no other SLA. In lane normal, this is ``of_priority``, the SLA of
+    its priority. None for bulk tasks.
+    """
     return of_priority if lane == "normal" else {"urgent": URGENT_SLA_SECONDS}.get(lane)

@@ -1,4 +1,6 @@
-"""A worker's right to a task, as a pop returns it; most of it is decoded when it is read."""
+"""Leases: a lease is a worker's right to run a task, as a pop returns it. Most of its values are decoded when they are
+read.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,9 @@ class Lease:
     def __init__(self, values: Sequence[bytes], worker: str, started_at: float, shard: int = 0) -> None:
         self._values = values
         self.task_id = values[0].decode()
-        # Values that every task needs are decoded now. The others are decoded later and kept, but without `cached_property`:
-        # before Python 3.12 it takes a lock, for which the slots of a worker waited.
-        # A damaged record does not raise an error here, so that it can be logged and sorted: `check` refuses it.
+        # Values that every task needs are decoded now. Other values are decoded later and kept, but without
+        # `cached_property`: before Python 3.12 it takes a lock, for which the slots of a worker waited. A damaged
+        # record does not raise an error here, so that it can be logged and sorted: `check` refuses it.
         self.user_id = values[5].decode(errors="backslashreplace")
         self.name = values[6].decode(errors="backslashreplace")
         self.token = int(values[1])
@@ -77,7 +79,7 @@ class Lease:
 
     @property
     def payload_size(self) -> int:
-        """Bytes of the payload and its signature."""
+        """The number of bytes of the payload and its signature."""
         return len(self._values[4])
 
     @property
@@ -87,7 +89,7 @@ class Lease:
 
     @property
     def signature(self) -> bytes:
-        """The signature after the payload, with which workers check that the application pushed the task; empty for none."""
+        """The signature after the payload, with which workers check that the application pushed the task; may be empty."""
         return self._open()[1]
 
     @property
@@ -111,7 +113,7 @@ class Lease:
 
     @property
     def run_id(self) -> str:
-        """The run that the task was pushed with; empty for none."""
+        """The run with which the task was pushed; empty without a run."""
         return self._values[16].decode(errors="backslashreplace")
 
     @property
@@ -121,15 +123,15 @@ class Lease:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the task was running when its process died. Workers run it alone, so that another death has one
-        cause.
+        """Whether the task was running when its process died. Workers run such a task alone, so that another death has
+        only one possible cause.
         """
         return self._values[18] == b"1"
 
     @property
     def is_quarantined(self) -> bool:
         """Whether, within the last ten minutes, a task of the same name and user exceeded its hard limit, or such tasks
-        ended two processes in which they ran alone. Workers run it alone.
+        ended two processes in which they ran alone. Workers run such a task alone.
         """
         return self._values[18] == b"2"
 

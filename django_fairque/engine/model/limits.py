@@ -21,7 +21,7 @@ MAX_GAP_MICROSECONDS = 10**15
 MAX_AT_ONCE = 1_000_000
 """The largest number of tasks of a key that run at once, and the largest burst of a rate."""
 ClosingEnd = Union[float, timedelta, datetime, None]  # noqa: UP007 - evaluated on 3.10 too
-"""The end of a closing: seconds from now, a timedelta, an aware datetime, or None for no end."""
+"""The moment at which a closed limit opens: seconds from now, a timedelta, an aware datetime, or None for no end."""
 
 _RATE = re.compile(r"^\s*(\d{1,9})\s*/\s*(\d{0,6})\s*([smhd])[a-z]*\s*$")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -30,7 +30,7 @@ _AT_LIMIT_FLAGS: dict[AtLimit, bytes] = {"wait": b"", "skip": b"s", "newest": b"
 
 
 class TaskLimit(NamedTuple):
-    """A limit of one task. Limits with the same key are one, which all tasks of the key share."""
+    """A limit of one task. All tasks with limits of the same key share one limit."""
 
     key: str
     """The key, without placeholders: from 1 to 256 bytes."""
@@ -48,19 +48,19 @@ class TaskLimit(NamedTuple):
 
     @property
     def rate(self) -> str | None:
-        """The rate, as people write it; None for none."""
+        """The rate, as people write it; None if there is none."""
         return None if self.gap is None else write_rate(self.gap)
 
 
 def limit_id_of(key: str, user_id: str | None = None) -> str:
-    """Return the server's id of a limit: of a shared one, or of a user's separate one under this key."""
+    """Return the server's id of a limit: of a shared limit, or of a user's separate limit under this key."""
     return f"s:{key}" if user_id is None else f"u:{len(user_id.encode())}:{user_id}:{key}"
 
 
 def divide_limits(limits: Sequence[TaskLimit], shard: int, shards: int) -> tuple[TaskLimit, ...]:
-    """Return the limits of a task with the part that this shard, one of several, has of each shared limit.
+    """Return the limits of a task for one of several shards, with that shard's part of each shared limit.
 
-    Users are spread over the shards, and each shard counts for itself. A part is at least one task.
+    Users are spread over the shards, and each shard counts its own tasks. A part is at least one task.
     """
     return tuple(
         limit
@@ -75,7 +75,7 @@ def divide_limits(limits: Sequence[TaskLimit], shard: int, shards: int) -> tuple
 
 
 def parse_rate(rate: str | None) -> tuple[int, int] | None:
-    """``"100/m"`` (or ``"5/10s"``) as (tasks, seconds); None for no limit."""
+    """Return a rate such as ``"100/m"`` or ``"5/10s"`` as (tasks, seconds); None for no limit."""
     if rate is None:
         return None
     match = _RATE.match(rate) if isinstance(rate, str) else None
@@ -102,7 +102,8 @@ def write_rate(gap: int) -> str:
 
 
 def encode_end(until: ClosingEnd) -> int | str:
-    """Return the end of a closing as the server reads it: a moment, or a length of time as a negative number (us)."""
+    """Return the moment at which a closed limit opens, as the server reads it: a moment, or a length of time as a
+    negative number (us)."""
     if until is None:
         return ""
     if isinstance(until, str):
@@ -112,7 +113,7 @@ def encode_end(until: ClosingEnd) -> int | str:
         )
     if isinstance(until, datetime):
         return max(1, to_us(moment(until, "until") or 0.0))
-    return -max(1, duration_us(until, "until"))  # the server counts a length of time
+    return -max(1, duration_us(until, "until"))  # the server adds this length of time to its own time
 
 
 def check_limits(value: Any, name: str) -> tuple[TaskLimit, ...]:

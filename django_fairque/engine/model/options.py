@@ -47,7 +47,8 @@ DEFAULT_STARVATION = {"VERY_LOW": 86400.0, "LOW": 86400.0, "NORMAL": 14400.0}
 STARVABLE_PRIORITIES = tuple(DEFAULT_STARVATION)
 
 MAX_SWEEP_INTERVAL_SECONDS = 5.0
-"""The longest interval in seconds: only sweeps notice alerts, new schedules and messages between shards."""
+"""The longest interval between sweeps, in seconds. Only sweeps notice alerts, new schedules and messages between
+shards."""
 
 MAX_SHOWN_OPTION_CHARACTERS = 80
 
@@ -182,7 +183,7 @@ class Options(BaseModel):
             mistakes = list(section.contradictions())
             if not mistakes:
                 return section
-        # Not inside the except block: pydantic's error holds the input, and with it the secrets.
+        # Raised outside the except block, because pydantic's error holds the input with its secrets.
         raise InvalidOptionsError(replace(m, key=".".join((cls.__name__, *m.path))) for m in mistakes)
 
 
@@ -283,20 +284,22 @@ def _share(default: float) -> Any:
 
 
 class LanesConfig(BaseModel):
-    """``QUEUE["LANES"]``: the lanes of the tasks of all users. The urgent lane has the share that the others leave."""
+    """``QUEUE["LANES"]``: the lanes of the tasks of all users. The urgent lane has the share that the other lanes
+    leave.
+    """
 
     model_config = Options.model_config
 
     normal: Number = _share(0.5)
     """The least share of the worker time of lane normal while it has queued tasks. Default: 0.5."""
     bulk: Number = _share(0.05)
-    """The least share of lane bulk. Default: 0.05."""
+    """The least share of the worker time of lane bulk while it has queued tasks. Default: 0.05."""
     urgent_priority: Literal["HIGH", "VERY_HIGH", "CRITICAL"] | None = Field(
         default=None, description="HIGH, VERY_HIGH or CRITICAL"
     )
-    """The priority whose tasks are pushed to lane urgent; None (the default) for none."""
+    """The priority whose tasks are pushed to lane urgent; None (the default) for no priority."""
     bulk_priority: Literal["VERY_LOW", "LOW"] | None = Field(default=None, description="VERY_LOW or LOW")
-    """The priority whose tasks are pushed to lane bulk; None (the default) for none."""
+    """The priority whose tasks are pushed to lane bulk; None (the default) for no priority."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -325,17 +328,18 @@ class QueueConfig(Options):
     shards: Whole = whole(1, least=1, most=MAX_SHARDS)
     """The number of shards, from 1 to 256. Default: 1."""
     fair_by: Literal["time", "tasks"] = Field(default="time", description='"time" or "tasks"')
-    """The measure of a fair share: "time" of workers, or number of "tasks". Default: "time"."""
+    """The measure of a fair share: "time" (worker time) or "tasks" (number of tasks). Default: "time"."""
     head_start_seconds: Number = seconds(21600, least=0)
-    """The waiting time that a task's priority is worth from the beginning. Default: 21,600."""
+    """The time, in seconds, that is added to the waiting time of each task before the weight of its priority multiplies
+    it. So a higher priority counts from the beginning. Default: 21,600."""
     default_task_timeout: Number | None = seconds(None)
-    """The time limit of a task that has none. Default: None, for the worker's ``task_timeout``."""
+    """The time limit of a task that sets no limit. Default: None, for the worker's ``task_timeout``."""
     default_max_retries: Whole = whole(3, least=0, most=1000)
     """The number of retries of a task that does not set it, from 0 to 1000. Default: 3."""
     max_retry_attempts: Whole = whole(100, least=0, most=1000)
     """The largest number of retries of a task, from 0 to 1000. Default: 100."""
     retry_base_seconds: Number = seconds(1, least=0)
-    """The delay before the first retry; it doubles with each. Default: 1."""
+    """The delay before the first retry; the delay doubles with each retry. Default: 1."""
     max_payload_bytes: Whole = whole(262144, least=1, most=MAX_PAYLOAD_BYTES)
     """The largest payload or result in bytes, at most 8,388,608. Default: 262,144."""
     max_deliveries: Whole = whole(5, least=1, most=1000)
@@ -351,9 +355,8 @@ class QueueConfig(Options):
     user's oldest results are removed; their tasks stay. Default: 100,000,000; 0: no limit.
     """
     max_dead_letters: Whole = limit("dead letters per user", most=10**12, default=10_000)
-    """The largest number of a user's complete dead letters. Further ones are kept in a short form, without a large
-    payload. Default: 10,000; 0: no limit.
-    """
+    """The largest number of a user's complete dead letters. Further dead letters are kept in a short form, without a
+    large payload. Default: 10,000; 0: no limit."""
     max_xcom_bytes: Whole = limit("bytes per user", most=10**15, default=10_000_000)
     """The largest number of bytes of a user's values in ``xcom()``. Each value counts with its key and 100 bytes. Beyond this
     limit the user's oldest values of ended runs are removed, and if that is not enough, new values are refused. If a queue has
@@ -417,7 +420,9 @@ class QueueConfig(Options):
         return plans
 
     def set_plans(self, plans: Plans | None) -> None:
-        """Set the ``plans`` of users, None for none. The configuration that this is a part of does it."""
+        """Set the ``plans`` of users; None for no plans. The project's configuration, of which this is a part, calls
+        it.
+        """
         self._plans = plans
 
     @property
@@ -453,7 +458,7 @@ class QueueConfig(Options):
 
     @property
     def retry_delay_options(self) -> dict[str, float]:
-        """The arguments of `durations.retry_delay` that the queue's settings give."""
+        """The arguments for `durations.retry_delay` from the queue's settings."""
         return {"base": self.retry_base_seconds, "cap": self.retry_cap_seconds, "jitter": self.retry_jitter}
 
     def contradictions(self) -> Iterator[Mistake]:

@@ -39,14 +39,17 @@ class Outcome:
     """The error's traceback."""
     took: float | None = None
     delay: float | None = None
-    """Seconds until the next attempt; None for none."""
+    """Seconds until the next attempt; None for no next attempt."""
     uses_queue_backoff: bool = False
     """Whether the delay is computed from the queue's settings when the outcome is sent; ``delay`` is then ignored."""
     limits: str = ""
-    """The limits of a `Retry`: ``:max:deadline`` (a number, µs since the epoch); each may be empty."""
+    """The limits of a `Retry`: ``:max:deadline``. ``max`` is a number and ``deadline`` µs since the epoch; each may be
+    empty."""
 
     def __post_init__(self) -> None:
-        """Raise `TaskValidationError` if a value can't be used. The error comes before any of several outcomes is sent."""
+        """Raise `TaskValidationError` if a value can't be used. So the error is raised before any of several outcomes
+        is sent.
+        """
         check_lease(self.lease)
         if self.took is not None:
             duration_us(self.took, "took")
@@ -183,9 +186,9 @@ def queue_retry_delay(config: QueueConfig, lease: Lease) -> float:
 class ShardHead(NamedTuple):
     """The part of a shard's reply about all users, or about a list of users.
 
-    ``place`` is the position in the ring of the user whose turn it is next, for a list any number; None if no user can be
-    served. ``given`` is the number of tasks that were handed out; for a list of user ids, it is their expected worker time
-    in microseconds, divided by the sum of the users' weights.
+    ``place`` is the position in the ring of the user whose turn is next, and any number for a list; None if no user can
+    be served. ``given`` is the number of tasks that were handed out; for a list of user ids, it is their expected
+    worker time in microseconds, divided by the sum of the users' weights.
     """
 
     place: float | None

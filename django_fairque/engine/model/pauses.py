@@ -20,12 +20,13 @@ is no pause. In a call it may also be a length of time: a negative number of mic
 RESUMED = {"paused": "", "pause_note": ""}
 """The fields that end a pause."""
 PauseEnd = Union[float, datetime, timedelta, None]  # noqa: UP007 - evaluated on 3.10 too
-"""A Unix time, an aware datetime, a timedelta that the server counts from when it pauses, or None for no end."""
+"""The end of a pause: a Unix time, an aware datetime, a timedelta from the begin of the pause by the server's clock, or
+None for no end."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause: its ``note`` (empty for none), and ``until``, the Unix time at which the server ends it (None for no end)."""
+    """A pause: its ``note`` (may be empty), and ``until``, the Unix time at which the server ends it (None for no end)."""
 
     note: str = ""
     until: float | None = None

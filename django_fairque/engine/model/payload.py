@@ -21,7 +21,7 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=
 
 
 def _text_encoder() -> Callable[[Any], str]:
-    """Make the encoder in C once. `JSONEncoder.encode` makes one for each call."""
+    """Make the encoder in C once. `JSONEncoder.encode` makes an encoder for each call."""
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # only CPython has the encoder in C
         return _encoder.encode

@@ -1,4 +1,6 @@
-"""Limits of users, and plans: named limits. The engine writes those of a user's plan that its record does not have."""
+"""Limits of users, and plans, which are named sets of limits. A plan sets the limits that the user does not have
+individually.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ LIMIT_FIELDS = {
 
 
 def plan_name(record: Mapping[bytes, bytes]) -> str | None:
-    """Return the name of the plan in a user's record; None for none."""
+    """Return the name of the plan in a user's record; None if there is none."""
     return record[b"plan"].decode(errors="replace").partition(" ")[0] if b"plan" in record else None
 
 
@@ -93,7 +95,8 @@ PLANS_MARK = "plans"
 """The last argument of a push that has plans."""
 
 KnownPlans = dict[str, "tuple[str | None, float]"]
-"""The text of each user's plan, empty for none and None if it is unknown, and the moment at which it was looked up."""
+"""For each user, the text of the plan (empty without a plan, None if it is unknown), and the moment at which it was
+looked up."""
 
 
 @dataclass(eq=False)
@@ -103,7 +106,7 @@ class Plans:
     texts: Mapping[str, str]
     """The texts of the plans by name."""
     find_version: Callable[[], str]
-    """Returns the version."""
+    """Returns the version of the code that declares the plans."""
     find: Callable[[str], str | None] | None = None
     """Returns the text of a user's plan, empty without a plan; None if that is unknown."""
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None

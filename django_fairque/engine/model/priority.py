@@ -24,11 +24,11 @@ class Priority(IntEnum):
     VERY_HIGH = 5
     """Weight 1."""
     CRITICAL = 6
-    """No weight: served before all others, first in first out."""
+    """Critical tasks have no weight: they are served before all others, first in first out."""
 
     @property
     def is_critical(self) -> bool:
-        """Whether it is `CRITICAL`."""
+        """Whether this priority is `CRITICAL`."""
         return self is Priority.CRITICAL
 
     @property
@@ -47,7 +47,7 @@ class Priority(IntEnum):
     def from_int(cls, value: int) -> Priority:
         """Return the priority of a number.
 
-        ``value`` is from 1 to 6. Raises `TaskValidationError` with that range for another one.
+        ``value`` is from 1 to 6. Raises `TaskValidationError` for another value.
         """
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 6:
             return _MEMBERS[value - 1]

@@ -79,12 +79,14 @@ class PushResult(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the queue has the work, by this push or by an earlier one."""
+        """Whether the queue has the work, by this push or by an earlier push."""
         return self.status not in REFUSED_STATUSES
 
 
 def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a limit") -> errors.PushRefusedError:
-    """Return the error for the results of a push that refused some tasks. ``limits`` describes those that had no place."""
+    """Return the error for the results of a push that refused some tasks. ``limits`` describes the limits that had no
+    place.
+    """
     refused = [result.task_id for result in results if not result.is_known]
     conflicts = [result.task_id for result in results if result.status == "id_conflict"]
     if conflicts:

@@ -32,15 +32,17 @@ FINGERPRINT_LABEL = b"fingerprint of a signing key"
 ONE_TASK, ANY_TASK = b"1", b"*"
 """The first byte of a signature: for one task, or for any task (schedules, debounce), made before the task had its id."""
 MAC_END = 23
-"""Bytes of a signature before the lengths of time that it covers: its first byte, and the HMAC as text."""
+"""The number of bytes of a signature before the lengths of time that it covers: its first byte, and the HMAC as text.
+"""
 
 
 class SignedFields(NamedTuple):
     """The fields of a task that are signed: they decide which code runs, with which arguments and for which user.
 
-    ``prefix`` and ``queue`` are those of its queue, ``name``, ``user_id`` and ``payload`` those of the task. ``task_id``
-    and ``run_id`` are empty if they are not known yet: a schedule's tasks get their ids when it fires, and a debounced
-    payload may replace that of an earlier task. ``spans`` are the task's ``delay`` and ``expires``, see `signed_spans`.
+    ``prefix`` and ``queue`` are those of its queue, ``name``, ``user_id`` and ``payload`` those of the task.
+    ``task_id`` and ``run_id`` are empty if they are not known yet: a schedule's tasks get their ids when it fires, and
+    a debounced payload may replace the payload of an earlier task. ``spans`` are the task's ``delay`` and ``expires``,
+    see `signed_spans`.
     """
 
     prefix: str
@@ -85,8 +87,8 @@ def sign(
     run: str = "",
     spans: bytes = b"",
 ) -> bytes:
-    """Return the signature of the fields of a task with a `prepared_key`. The fields are those of `SignedFields`; they are single
-    arguments because making that object for each task would take time.
+    """Return the signature of the fields of a task with a `prepared_key`. The fields are those of `SignedFields`, but
+    single arguments, because making an object for each task would take time.
 
     The signature ends with the ``spans``, because a worker needs them for its check: the server keeps only the moments that it
     computed from them.

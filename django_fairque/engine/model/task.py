@@ -75,9 +75,9 @@ class Undecodable:
 
 
 class Kind(NamedTuple):
-    """The form of a kind of values in records and templates.
+    """The conversion of a kind of value between Python and its form in records and templates.
 
-    ``write`` returns the form of a value, ``read`` the value of a form in bytes; the empty form is that of no value.
+    ``write`` returns the form of a value, and ``read`` the value of a form in bytes. An empty form means no value.
     """
 
     write: Callable[[Any], int | str | bytes]
@@ -85,11 +85,11 @@ class Kind(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The entry of an attribute of `Task` in the table of its fields, which consists of the attributes' annotations.
+    """An annotation of an attribute of `Task`, which describes how the attribute is stored and checked.
 
-    ``field`` is the name in the record; empty if the record's form depends on more than this attribute. ``check`` is
-    called by `Task.create` with a value and its name, and returns the value to keep; None if the value is only checked
-    together with others.
+    ``field`` is the name in the record; empty if the form in the record depends on more than this attribute. ``check``
+    is called by `Task.create` with a value and its name, and returns the value to keep; None if the value is only
+    checked together with others.
     """
 
     field: str = ""
@@ -212,7 +212,7 @@ class Task(BaseModel):
     payload: Any = None
     """Any JSON value."""
     name: Annotated[str, Stored("name", check=_check_name)] = ""
-    """The kind of work; empty for none."""
+    """The kind of work; empty if there is none."""
     lane: Annotated[Lane, Stored(check=check_lane)] = "normal"
     """The lane: ``"urgent"``, ``"normal"`` or ``"bulk"``."""
     retry_count: Annotated[int, Stored("retries", COUNT)] = 0
@@ -240,11 +240,11 @@ class Task(BaseModel):
     ready_at: Annotated[float | None, Stored("ready", TIME)] = None
     """The moment since which the task could start; None if that moment has not come."""
     unique_key: Annotated[str, Stored("unique", check=_check_optional_id)] = ""
-    """Tasks of one user with the same key are the same; empty for none."""
+    """Tasks of one user with the same key count as the same task; empty without a key."""
     unique_for: Annotated[float | None, Stored("unique_for", TIME, duration)] = None
-    """Seconds after the push during which a task with the same key is a duplicate; None for none."""
+    """Seconds after the push during which a task with the same key is a duplicate; None for no such time."""
     debounce: Annotated[float | None, Stored("debounce", TIME, duration)] = None
-    """Seconds to wait for a later push of the same key; None for none."""
+    """Seconds to wait for a later push of the same key; None for no debounce."""
     debounce_max_wait: Annotated[float | None, Stored("debounce_max_wait", TIME, duration)] = None
     """The most seconds between the first push and the end of the wait."""
     started_at: Annotated[float | None, Stored("started", TIME)] = None
@@ -258,7 +258,7 @@ class Task(BaseModel):
     payload_bytes_removed: Annotated[int, Stored("short", COUNT)] = 0
     """The size of the payload in bytes, if it was removed because the user has ``max_dead_letters`` dead letters; else 0."""
     worker: Annotated[str, Stored("worker")] = ""
-    """The worker that had the task last; empty for none."""
+    """The worker that had the task last; empty if there is none."""
     delivery: Annotated[int, Stored("deliveries", COUNT)] = 0
     """The number of times that the task was handed out without an outcome."""
     given_back: Annotated[int, Stored("returned", COUNT)] = 0
@@ -272,11 +272,11 @@ class Task(BaseModel):
     on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"
     """The reaction to a dependency that becomes a dead letter."""
     run_id: Annotated[str, Stored("run", check=_check_optional_id)] = ""
-    """The id of the task's run: a group of tasks that one call pushed, such as a pipeline. Empty for none."""
+    """The id of the task's run: a group of tasks that one call pushed, such as a pipeline. Empty without a run."""
     promoted_from: Annotated[Priority | None, Stored("promoted", OPTIONAL_PRIORITY)] = None
     """The priority before the first promotion after a long wait; None if the task was not promoted."""
     traceparent: Annotated[str, Stored()] = ""
-    """The trace of the task, as W3C Trace Context writes it; empty for none."""
+    """The trace of the task, as W3C Trace Context writes it; empty if there is none."""
     tracestate: Annotated[str, Stored()] = ""
     """The state of the trace, as W3C Trace Context writes it."""
 
@@ -309,7 +309,7 @@ class Task(BaseModel):
         - ``lane``: ``"urgent"`` if a person waits for it, ``"bulk"`` for work that may wait for all other tasks;
           ``"normal"`` by default. Urgent and bulk tasks have the priority 3 (normal) and start in order of arrival
           within their user.
-        - ``max_retries``: how often it is tried again after a failure, from 0 to 1000; 3 by default.
+        - ``max_retries``: how often the task is tried again after a failure, from 0 to 1000; 3 by default.
         - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
           each time; then it becomes a dead letter of type ``poisoned``. With 1 it never starts a second time, also if
           its worker is stopped while it runs. By default the queue's ``max_deliveries``.
@@ -412,13 +412,13 @@ class Task(BaseModel):
         return self
 
     def with_signature(self, signature: bytes) -> Task:
-        """Return this task itself, with a ``signature`` that was made before. For the engine: a push then makes no new one."""
+        """Return this task itself, with a ``signature`` that was made before. For the engine: a push then does not sign."""
         self._signature = signature
         return self
 
     @property
     def signature(self) -> bytes | None:
-        """The signature after the payload, with which workers check that the application pushed the task; None for none."""
+        """The signature after the payload, with which workers check that the application pushed the task; may be None."""
         signature: bytes | None = self.__pydantic_private__["_signature"]  # type: ignore[index] # see `_private`
         return signature
 
@@ -655,7 +655,7 @@ TEMPLATE_ORDER = (
 )
 """The values of a template in the order of ``push.lua``. The length of time of `SPAN_OF` takes the position of its moment."""
 ALWAYS_IN_TEMPLATE = TEMPLATE_ORDER.index("retry_count")
-"""The number of values before those that are left out if they and all following values are 0."""
+"""The number of values that are always sent. A later value is left out if it and all following values are 0."""
 SPAN_OF = {"execute_after": "delay", "expires_at": "expires"}
 """For each field that is a moment, the field that may be given in its place: a length of time, counted from the push."""
 COUNTED = b"+"
@@ -746,7 +746,7 @@ def _check_options(options: Mapping[str, Any], fields: dict[str, Any]) -> None:
 
 
 def _check_repetition(fields: Mapping[str, Any]) -> None:
-    """Check the options that decide which pushes are the same task; each by itself is checked already."""
+    """Check the options that decide which pushes are the same task. Each option by itself was checked before."""
     unique_for, debounce, debounce_max_wait = fields["unique_for"], fields["debounce"], fields["debounce_max_wait"]
     if unique_for is debounce is debounce_max_wait is None:
         return

@@ -15,7 +15,7 @@ LONG_TRACESTATE_MEMBER_CHARACTERS = 128
 MAX_TRACESTATE_MEMBERS = 32
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
-_KNOWN_FLAGS = 0b11  # sampled, and that the trace id is random
+_KNOWN_FLAGS = 0b11  # the flags "sampled" and "random trace id"
 _KEY = r"[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}"
 _VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 _MEMBER = re.compile(rf"({_KEY})={_VALUE}")
@@ -23,7 +23,7 @@ _MEMBER = re.compile(rf"({_KEY})={_VALUE}")
 
 class Trace(NamedTuple):
     """A position in a trace, as W3C Trace Context writes it: ``parent`` (traceparent) and ``state`` (tracestate); both
-    empty for none. `read` returns only well-formed traces.
+    empty if there is none. `read` returns only well-formed traces.
     """
 
     parent: str = ""
@@ -36,7 +36,7 @@ class Trace(NamedTuple):
 
     @property
     def span_id(self) -> str:
-        """The id of the span that is the parent of the next one: 16 hexadecimal digits."""
+        """The id of the span that is the parent of the next span: 16 hexadecimal digits."""
         return self.parent[36:52]
 
     @property

@@ -50,7 +50,7 @@ def check_acyclic(edges: Mapping[str, Sequence[str]]) -> None:
         if not following.isdisjoint(others):
             break
         following.remove(node)
-    if following:  # not in the usual order, in which each task depends only on tasks before it
+    if following:  # the tasks are not in the usual order, in which each task depends only on earlier tasks
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as error:

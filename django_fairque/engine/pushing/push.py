@@ -1,7 +1,7 @@
 """Pushing tasks: one, many, graphs, and tasks from an outbox.
 
-A task lives on the shard of its user. Functions that take ``shards`` send each task there; those that take ``commands``
-push to one shard.
+A task lives on the shard of its user. Functions that take ``shards`` send each task there; functions that take
+``commands`` push to one shard.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Graph:
 NO_GRAPH = Graph()
 
 STATUS_OF_ERROR: Mapping[type, str] = {errors.TaskIdConflictError: "id_conflict", errors.AtLimitError: "at_limit"}
-"""The status of the tasks of a graph that was refused with this error."""
+"""By type of error: the status of the tasks of a graph that was refused with this error."""
 
 TASKS_SORTED_BY_USER = 2000
 """The number of tasks that are sorted by user at a time: about 50 ms of pushing."""
@@ -280,7 +280,8 @@ def _check_known(shards: Shards, tasks: Sequence[Task], located: Mapping[str, Co
 
 
 def _check_room(shards: Shards, tasks: Sequence[Task]) -> Operation[None]:
-    """Check the backlogs of users on other shards before the push: those shards can't refuse their parts later."""
+    """Check the backlogs of users on other shards before the push, because those shards can't refuse their parts
+    later."""
     users = list(dict.fromkeys(task.user_id for task in tasks))
     for stats in (yield from users_stats(shards.route_names(), users)):
         limit = stats.max_backlog or shards.config.max_backlog
@@ -324,7 +325,7 @@ def _push_in_slices(
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
     plans = []
-    for part in parts:  # before the calls are sent
+    for part in parts:  # plans are looked up before the calls are sent
         plans.append((yield from find_plans(commands, part)))
     calls = (
         commands.call("push", push_args(commands, part, NO_GRAPH, known), now, reply=new_nonce())
@@ -403,7 +404,7 @@ def cap_retries(template: PushTemplate, limit: int, queue: str) -> PushTemplate:
 def push_args(
     commands: Commands, tasks: Sequence[Task], graph: Graph = NO_GRAPH, plans: Sequence[Any] = ()
 ) -> list[Any]:
-    """Return the arguments of ``push.lua`` after the options. ``plans`` are the users', as `find_plans` returns them.
+    """Return the arguments of ``push.lua`` after the options. ``plans`` is the result of `find_plans`.
 
     Raises:
         TaskSerializationError: a payload is too large.

@@ -81,7 +81,7 @@ T = TypeVar("T")
 
 class AsyncFairQueue(executor.QueueOfShards):
     # Generated from `FairQueue` by python -m tests.tools.async_classes.
-    """One queue on one server. Every method is a coroutine. It holds no connection: the client's pool does.
+    """One queue on one server. Thread-safe. The client's pool holds the connections.
 
     ``client`` is a client of ``redis.asyncio``, best made by `FairQueueConfig.create_async_redis_client`, whose
     time-outs and retries fit the queue's. ``name`` is the queue's name, ``"default"`` by default; it is part of every key.
@@ -92,8 +92,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
 
     While a node of the cluster is away, lists and figures come from the shards that can be reached, and their
-    ``missing_shards`` are the numbers of the others. Numbers and booleans can't express that: their methods raise
-    `ShardsAwayError`.
+    ``missing_shards`` are the numbers of the other shards. Methods that return a number or a boolean can't express
+    this; they raise `ShardsAwayError`.
 
     Raises `ConfigurationError` if ``client`` is no such client. Every method raises `TaskValidationError` if an argument can't
     be used, before anything is written, and `RedisConnectionError` if the server can't be reached or can't be used (its
@@ -162,9 +162,9 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Push tasks that depend on each other: all of them or, with an error, none.
 
         ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
-        `run` and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if
-        it has one. Returns one result for each task, in their order. Raises `DependencyCycleError` if they wait for
-        each other, with the cycle; `TaskNotFoundError` if a dependency is neither known nor among them;
+        `run` and `cancel_run`; an existing run of this id gets the tasks too. The default is the run of the first task,
+        if it has one. Returns one result for each task, in their order. Raises `DependencyCycleError`, which names the
+        cycle, if they wait for each other; `TaskNotFoundError` if a dependency is neither known nor among them;
         `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a chosen id belongs to a task of
         another user.
         """
@@ -185,7 +185,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
-        results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
+        results contain it. ``counts`` are the counts since the last call, by event; none by default. With
         ``is_graph`` (False by default) the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of
         `push_graph`; empty by default. With ``from_outbox`` (False by default) each id is accepted once, however often
         it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
@@ -257,13 +257,13 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
 
         ``outcomes`` are any number of outcomes, which the class methods of `Outcome` make. ``fetch`` is from 0 (the
-        default) to 1000. These concern the fetch:
+        default) to 1000. These arguments concern the fetch:
 
         - ``worker``: the worker that fetches; by default the worker that holds the leases of the outcomes.
         - ``users``, ``steal`` and ``lease``: those of `pop_batch`.
         - ``woken``: whether `wait_for_work` has just returned True, so that the wake marker is passed on if there is
           more; False by default.
-        - ``window``: the place of one shard (`shards`) among the others; a queue as a whole computes it.
+        - ``window``: the place of one shard (`shards`) among the others; the queue of all shards computes it.
         - ``batches``: the batch size of each task name that runs in batches; none by default. A task of such a name
           comes together with waiting tasks of its user and name, up to the batch size; together they count as one of
           ``fetch``.
@@ -317,7 +317,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     async def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises
+        """Give the task of a ``lease`` back to its old place. This neither counts as a delivery nor is charged. Raises
         `StaleLeaseError` if the lease is not the task's current one."""
         await self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
@@ -327,8 +327,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Lengthen leases.
 
         ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's
-        ``lease_seconds`` (30) by default. Returns for each whether it was still its task's current one; if not, it was
-        not changed.
+        ``lease_seconds`` (30) by default. Returns for each lease whether it was still its task's current lease; other
+        leases were not changed.
         """
         return await self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 
@@ -398,7 +398,7 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
     ) -> int:
-        """Give back all leases of a worker except those that it holds. The leases do not count as deliveries.
+        """Give back all leases of a worker except the leases that it holds. No returned lease counts as a delivery.
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
@@ -447,20 +447,20 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def cancel_many(
         self, task_ids: Sequence[str], *, reason: str = "", note: lookup.Note = None, now: float | None = None
     ) -> int:
-        """Cancel those of these tasks that have not ended, in bounded slices.
+        """Cancel the given tasks that have not ended, in bounded slices.
 
-        ``task_ids`` are their ids; unknown ones are ignored. ``reason`` is written to their histories; empty by
+        ``task_ids`` are their ids; unknown ids are ignored. ``reason`` is written to their histories; empty by
         default. ``note``, if given, is called after each slice with the ids of the tasks that it canceled. Returns how
-        many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; on the others they
-        are canceled, and the message contains their number.
+        many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; the tasks on the
+        other shards are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        """Queue those of these tasks that are SCHEDULED at once, whatever their time, in bounded slices.
+        """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
 
-        ``task_ids`` are their ids; others are ignored. Returns how many tasks were queued. Raises `ShardsAwayError` if
-        some of their shards can't be reached; on the others they are queued.
+        ``task_ids`` are their ids; other ids are ignored. Returns how many tasks were queued. Raises `ShardsAwayError`
+        if some of their shards can't be reached; the tasks on the other shards are queued.
         """
         return await self._write_all_shards(lambda shards: lookup.run_now(shards, task_ids, now))
 
@@ -487,9 +487,9 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Cancel the tasks of a run that have not ended.
 
         ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
-        canceled. ``note`` is that of `cancel_many`. Returns how many tasks were canceled. Raises `TaskNotFoundError`
-        if the queue does not know the run, and `ShardsAwayError` if some shards can't be reached; on the others the
-        tasks are canceled, and the message contains their number.
+        canceled. ``note`` is that of `cancel_many`. Returns how many tasks were canceled. Raises `TaskNotFoundError` if
+        the queue does not know the run, and `ShardsAwayError` if some shards can't be reached; the tasks on the other
+        shards are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
@@ -500,7 +500,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return AsyncXCom(self._shards, self._run, namespace, user)
 
     async def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
+        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each alert is handed out once.
 
         ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first, of the
         shards that can be reached. Raises `RedisConnectionError` if there are none.
@@ -510,9 +510,9 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def purge(self, limit: int = 10_000, *, note: lookup.Note = None, now: float | None = None) -> int:
         """Cancel waiting tasks of all users. Running tasks go on.
 
-        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how
-        many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others had fewer
-        than ``limit``: those are canceled, and the message contains their number.
+        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how many
+        tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the other shards had fewer
+        tasks than ``limit``: their tasks are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
@@ -533,7 +533,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Check the invariants, and make indexes and counters agree with the tasks' records again. Reads every key.
 
         Returns each violation, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
-        others are fixed.
+        other shards are fixed.
         """
         return await self._write_all_shards(lambda shards: maintenance.repair(shards, now))
 
@@ -557,8 +557,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Find tasks by state, user, name and worker. The tasks have neither payloads nor results.
 
         ``search`` describes them; its ``look_at`` is the largest number of records that one call reads. ``limit`` is
-        the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
-        begins. Returns the tasks that match, and the cursor to go on.
+        the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the previous result; None for
+        the first result. Returns the tasks that match, and the cursor for the next result.
         """
         return await self._read_all_shards(lambda shards: finding.find(shards, search, limit, cursor))
 
@@ -593,13 +593,13 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     async def wait_reason(self, task_id: str) -> WaitReason:
-        """Return the reasons whether and when task ``task_id`` starts: its user's limits and turn, its position, its
-        lease. Raises `TaskNotFoundError` if the queue does not know it.
+        """Return the facts that decide whether and when task ``task_id`` starts: its user's limits and turn, its
+        position, its lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return await self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200, layers: int | None = None) -> DependencyView:
-        """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
+        """Return the tasks that wait for task ``task_id``, the tasks for which it waits, and the graph around it, of at
         most ``nodes`` tasks (200 by default) that are at most ``layers`` steps from it (None, the default, for any
         number; each step is a round trip). Raises `TaskNotFoundError` if the queue does not know it.
         """
@@ -620,7 +620,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     async def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
-        """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
+        """Return the results of the tasks that task ``task_id`` depends on, by id, without tasks that have not
         finished.
 
         ``load`` gets the name of a task and the JSON value that it returned, and returns the result; by default the
@@ -644,8 +644,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Return a page of tasks, in the order of their state's registry.
 
         ``state`` is a state or its name; by default all states in turn. ``user_id`` limits the page to one user; None
-        by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is
-        that of the page before; None begins.
+        by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is that
+        of the previous page; None for the first page.
         """
         return await self._read_all_shards(lambda shards: listing.tasks(shards, state, user_id, limit, cursor))
 
@@ -658,7 +658,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(listing.queue_sizes(self._shards, user_ids))
 
     async def get_stats(self, minutes: int = 60) -> QueueStats:
-        """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
+        """Return the figures now, and those of each of the last ``minutes`` (0 to 60, the default; one read for each)."""
         return await self._read_all_shards(lambda shards: queue_stats.stats(shards, minutes))
 
     async def get_shard_stats(self) -> PartialList[ShardStats]:
@@ -666,7 +666,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: queue_stats.shard_stats(shards, self.client))
 
     async def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
+        """Return the activity of the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
         ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
@@ -712,20 +712,20 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> ResultPage[str]:
         """Return a page of the users that have, or had within the last hour, something in the queue.
 
-        ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
-        default. ``busy_first`` lists users with tasks or settings before the others; False by default. ``prefix`` is
-        how their ids begin, with those users first; empty by default. Pass the same values with the cursor. Raises
-        `TaskValidationError` if ``prefix`` is no text or too long.
+        ``cursor`` is that of the previous page; None for the first page. ``limit`` is the largest number, from 1 to
+        1000; 100 by default. ``busy_first`` lists users with tasks or settings before other users; False by default.
+        ``prefix`` is how their ids begin, with those users first; empty by default. Pass the same values with the
+        cursor. Raises `TaskValidationError` if ``prefix`` is no text or too long.
         """
         return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     async def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default), after the
-        ``cursor`` of the page before (None begins). A page may be empty although more follow."""
+        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default).
+        ``cursor`` is that of the previous page; None for the first page. A page may be empty although more follow."""
         return await self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
 
     async def busy_users(self, limit: int = 100) -> PartialList[str]:
-        """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
+        """Return users that have tasks or settings, and then users that had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard."""
         return await self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
@@ -735,7 +735,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
     async def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
-        (100 by default), after the ``cursor`` of the page before (None begins)."""
+        (100 by default), after the ``cursor`` of the previous page (None for the first page)."""
         return await self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     async def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
@@ -747,7 +747,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     async def workers(self, worker_id: str = "") -> PartialList[WorkerRecord]:
-        """Return workers by id (`w2` before `w10`): by default all that are not lost, else the one with this ``worker_id``."""
+        """Return workers by id (`w2` before `w10`): by default all that are not lost, otherwise only ``worker_id``."""
         return await self._read_all_shards(lambda shards: listing.workers(shards, worker_id))
 
     async def check_invariants(self) -> PartialList[Violation]:
@@ -757,8 +757,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Do not repeat requests that have failed while ``condition()`` is true: the ``condition`` is called after
-        each failure.
+        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is
+        called after each failure.
         """
         self._transport.is_reply_unwanted = condition
 
@@ -767,7 +767,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._drive(steps)
 
     async def _read_all_shards(self, read: Callable[[Shards], Operation[T]]) -> T:
-        """Read all shards, or the others if a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
+        """Read all shards. Leave out the shards of a node that does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
 
         ``read`` is called with the shards to ask, and may be called more than once. Repeating it must do no harm.
         """
@@ -780,7 +780,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return executor.reachable_shards(self.client, self._shards)
 
     async def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
-        """Change all shards that can be reached; ``change`` gets them with the numbers of the others."""
+        """Change all shards that can be reached. ``change`` gets these shards, with the numbers of the missing shards."""
         return await self._run(change(self._reachable_shards()))
 
     async def _carry_messages(self) -> None:
@@ -853,7 +853,7 @@ class AsyncDeadLetterQueue:
         """Return a page of entries, the oldest first.
 
         ``limit`` is the number of letters that are read, from 1 to 1000; 100 by default. ``cursor`` is that of the
-        page before; None begins. ``filters`` leave out entries that do not match.
+        previous page; None for the first page. ``filters`` leave out entries that do not match.
         """
         return await self._read_all_shards(
             lambda shards: sync_dead_letters.page(shards, limit, cursor, Filter.create(filters), now)
@@ -868,7 +868,7 @@ class AsyncDeadLetterQueue:
         return await self._run(sync_dead_letters.get(self._shards, entry_id))
 
     async def of_task(self, task_id: str) -> DLQEntry | None:
-        """Return the entry of a task; None if it is no dead letter.
+        """Return the entry of a task; None if the task is no dead letter.
 
         ``task_id`` is its id.
         """
@@ -898,7 +898,7 @@ class AsyncDeadLetterQueue:
         """Return a page of letters without payloads and histories, which can be large, the oldest first.
 
         ``limit`` is the largest number, from 1 to 1000; 100 by default. At most 1000 letters are read. ``cursor`` is
-        that of the page before; None begins. ``filters`` leave out letters that do not match.
+        that of the previous page; None for the first page. ``filters`` leave out letters that do not match.
         """
         return await self._read_all_shards(
             lambda shards: sync_dead_letters.letters_page(shards, limit, cursor, Filter.create(filters), now)
@@ -934,11 +934,11 @@ class AsyncDeadLetterQueue:
     async def requeue_many(
         self, entry_ids: Sequence[str], payload: Any = None, *, lane: Lane = "normal", now: float | None = None
     ) -> int:
-        """Requeue those of these entries that are still there, in bounded slices.
+        """Requeue the given entries that still exist, in bounded slices.
 
         ``entry_ids`` are their ids. ``payload`` and ``lane`` are those of `requeue`. Returns how many were requeued.
 
-        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued.
+        Raises `ShardsAwayError` if some shards can't be reached; the entries on the other shards are requeued.
         """
         return await self._write_all_shards(
             lambda shards: sync_dead_letters.record_letters(
@@ -964,7 +964,7 @@ class AsyncDeadLetterQueue:
         ``payload`` and ``lane`` are those of `requeue`. ``limit`` is the largest number of entries; all by default.
         ``filters`` choose the entries. Returns how many were requeued.
 
-        Raises `ShardsAwayError` if some shards can't be reached; the entries of the others are requeued, and the
+        Raises `ShardsAwayError` if some shards can't be reached; the entries on the other shards are requeued, and the
         message contains their number.
         """
         only = Filter.create(filters)
@@ -990,7 +990,7 @@ class AsyncDeadLetterQueue:
         )
 
     async def discard_many(self, entry_ids: Sequence[str], *, now: float | None = None) -> int:
-        """Discard those of these entries that are still there, in bounded slices.
+        """Discard the given entries that still exist, in bounded slices.
 
         ``entry_ids`` are their ids. Returns how many were discarded. Raises `ShardsAwayError` as `requeue_many` does.
         """
@@ -1043,12 +1043,12 @@ class AsyncSchedules:
         return await self._read_all_shards(lambda shards: schedule_ops.holder(shards, name))
 
     async def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        """Add a schedule, or change the one of this name. Unless its timing changes, its next run time stays.
+        """Add a schedule, or change the schedule of this name. Unless its timing changes, its next run time stays.
 
         ``name`` is a text of at most 200 characters. ``task`` is pushed at each run time: a call that was not sent
         (``my_task.s(1)``), a task that needs no arguments (``my_task``), or a `Task`. Its ``unique_for`` and
-        ``debounce`` are not used; one with a delay, a moment at which it expires or dependencies is refused. These are
-        the ``options``; give ``cron`` or ``every``:
+        ``debounce`` are not used; a task with a delay, a moment at which it expires or dependencies is refused. These
+        are the ``options``; give ``cron`` or ``every``:
 
         - ``cron``: five fields, minute hour day-of-month month day-of-week.
         - ``every``: seconds (or a timedelta) between two run times, at least 1.
@@ -1058,7 +1058,7 @@ class AsyncSchedules:
           default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
         - ``overlap``: what happens to a run if the task of the run before has not ended: ``"allow"`` enqueues it too
           (the default), ``"skip"`` leaves it out, ``"queue"`` lets it wait until that task ends, whatever its end; if a
-          run waits already, it is left out.
+          run waits already, the new run is left out.
         - ``jitter``: seconds by which the task of a run starts later at most, none by default: a part of them that is
           the same for each run time, and less than the time until the next run.
         - ``expires``: seconds from a run time (and its jitter) until its task is a dead letter if it has not started;
@@ -1091,9 +1091,9 @@ class AsyncSchedules:
 
         ``name`` is its name. ``note`` is a text of at most 200 characters that is shown with the pause; empty by
         default. ``until`` is the moment at which the pause ends by itself: a Unix time, an aware datetime, or a
-        timedelta from now, by the server's clock. None, the default, is for no end. Another pause replaces both.
-        Raises `TaskNotFoundError` if there is no such schedule, and `TaskValidationError` if the note or the end is
-        invalid.
+        timedelta from now, by the server's clock. None, the default, is for no end. A later pause replaces the note and
+        the end. Raises `TaskNotFoundError` if there is no such schedule, and `TaskValidationError` if the note or the
+        end is invalid.
         """
         await self._run(schedule_ops.pause(await self._holder(name), name, note, until, now))
 
@@ -1105,8 +1105,8 @@ class AsyncSchedules:
         await self._run(schedule_ops.resume(await self._holder(name), name, now))
 
     async def sign(self, name: str, *, now: float | None = None) -> None:
-        """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
-        `get`.
+        """Sign the task that a schedule pushes, as it is stored now, with this process's key. Check the task first,
+        with `get`.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
@@ -1164,8 +1164,8 @@ class AsyncSchedules:
         keep: Container[str] = (),
         now: float | None = None,
     ) -> bool:
-        """Make the declared schedules agree with these: add, change and remove. AsyncSchedules that were added in
-        another way stay. Workers call it.
+        """Make the stored schedules agree with these declarations: add, change and remove schedules. A schedule that was added in
+        another way stays. Workers call it.
 
         ``declared`` are the declarations by name. ``counting`` is what `report_version` returned for their version.
         ``keep`` contains names that are not removed; none by default. Returns False if a newer version counts
@@ -1216,7 +1216,7 @@ class AsyncUserQueue:
 
         ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
-        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        from now. None, the default, is for no end. A later pause replaces the note and the end.
         """
         await self._change("pause", pause_fields(note, until, now), now)
 
@@ -1231,8 +1231,8 @@ class AsyncUserQueue:
     async def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
         """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
 
-        ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
-        that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
+        ``plan`` is its name; the user gets the values of this plan in the settings of this process. With None, the user
+        gets the plan that ``PLAN_OF`` returns, and loses the limits that other ``set_…`` methods have set.
         """
         steps = sync_users.set_plan(self._commands, self.user_id, plan, now)
         await self._run(sync_users.record_change(self._commands, self.user_id, "plan", steps))
@@ -1240,7 +1240,7 @@ class AsyncUserQueue:
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
 
-        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
+        ``organization`` is the organization's name; None for no organization. Members share what the organization gets: as much
         as one user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
@@ -1260,16 +1260,16 @@ class AsyncUserQueue:
         many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
         distances.
 
-        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
-        of the last one. A task starts when a worker fetches it.
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps the used part
+        of the last rate. A task starts when a worker fetches it.
         """
         await self._change("limits", rate_fields(rate, burst), now)
 
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
-        ready from now on; a task's own ``sla`` takes precedence.
+        ``seconds`` replaces the value of their priority; None restores that value. The value holds for tasks that
+        become ready from now on; a task's own ``sla`` takes precedence.
         """
         await self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
@@ -1307,7 +1307,7 @@ class AsyncUserQueue:
         """Return the user's tasks that ended last, without payloads and results.
 
         ``examined`` is how many of the newest ended tasks of all users are examined, from 3 to 1000 (the default), in
-        equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
+        equal parts finished tasks, dead letters and canceled tasks. A requeued dead letter has not ended.
         """
         return await self._run(sync_users.ended_tasks(self._commands, self.user_id, examined))
 
@@ -1323,7 +1323,7 @@ class AsyncUserQueue:
         """Return the user's figures by hour and by day, and its dead letters of the last hours by error, for a customer report.
 
         ``hours`` is the number of hours by the clock that are added up and whose errors are grouped, from 1 to 48; 2 by
-        default: the present hour and the one before. The errors are of dead letters that are kept. Raises
+        default: the present hour and the previous hour. The errors are of dead letters that are kept. Raises
         `TaskValidationError` if ``hours`` is out of range.
         """
         return await self._run(report(self._commands, self.user_id, hours, now))
@@ -1378,7 +1378,7 @@ class AsyncOrganizationQueue:
 
         ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
-        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        from now. None, the default, is for no end. A later pause replaces the note and the end.
         """
         await self._change("pause", pause_fields(note, until, now), now)
 
@@ -1393,8 +1393,8 @@ class AsyncOrganizationQueue:
     async def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the members' ids.
 
-        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
-        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        ``cursor`` is that of the previous page; None for the first page. ``limit`` is the number of users of the queue
+        that are read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
         """
         return await self._read_all_shards(
             lambda shards: sync_organizations.members(shards, self.organization, cursor, limit)
@@ -1415,10 +1415,11 @@ class AsyncLimitQueue:
         self._read_all_shards = read_all_shards
 
     async def close(self, until: ClosingEnd = None, *, now: float | None = None) -> None:
-        """Let no task of the limit start; running tasks go on, and pushes too.
+        """Let no task of the limit start. Running tasks continue, and pushes are accepted.
 
-        ``until`` is a number of seconds from now, a timedelta, or an aware datetime; None (the default) is until `open`.
-        A moment that has passed closes nothing. Raises `TaskValidationError` if it has another type.
+        ``until`` is a number of seconds from now, a timedelta, or an aware datetime; None (the default) closes the
+        limit until `open` is called. A moment that has passed closes nothing. Raises `TaskValidationError` if ``until``
+        has another type.
         """
         end = encode_end(until)
         await self._read_all_shards(lambda shards: sync_limits.change(shards, self.key, self.user, ["close", end], now))
@@ -1448,7 +1449,7 @@ class AsyncXCom:
         self._user = user and check_id(user, "user")
 
     async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep a value, in place of an earlier one.
+        """Store a value under a key, in place of an earlier value.
 
         ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
         the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
@@ -1459,7 +1460,7 @@ class AsyncXCom:
         await self._run(sync_dependencies.push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 
     async def push_many(self, values: Mapping[str, Any], *, ttl: float | None = None, now: float | None = None) -> None:
-        """Keep several values in one call: all of them or none.
+        """Store several values in one call: all of them or none.
 
         ``values`` are at most 1000 values by key. ``ttl`` and the errors are those of `push`.
         """
@@ -1503,7 +1504,7 @@ class AsyncTaskLogs:
         return await self._run(sync_task_logs.read_logs(self._shards, task_id))
 
     async def with_history(self, task_id: str) -> tuple[list[Attempt], list[AttemptLog]]:
-        """Return what `AsyncFairQueue.history` and `of_task` return of task ``task_id``, in one round trip."""
+        """Return the results of `AsyncFairQueue.history` and `of_task` for task ``task_id``, in one round trip."""
         if self._shards.shard_in_id(check_id(task_id, "task_id")) is None:
             return await self._read_all_shards(lambda shards: sync_task_logs.read_history_and_logs(shards, task_id))
         return await self._run(sync_task_logs.read_history_and_logs(self._shards, task_id))
@@ -1511,7 +1512,7 @@ class AsyncTaskLogs:
     async def record(
         self, lease: Lease, lines: Sequence[LogLine], omitted: int = 0, *, now: float | None = None
     ) -> None:
-        """Record the log lines of an attempt, in place of those that were recorded of it before. Workers call this.
+        """Record the log lines of an attempt, in place of lines that were recorded for it before. Workers call this.
 
         ``lease`` is that of the task, ``lines`` are the last lines, of at most 65,536 bytes as JSON, and ``omitted``
         is the number of lines before them; 0 by default. Raises `StaleLeaseError` if the lease is not the task's
@@ -1543,8 +1544,8 @@ class AsyncIncidents:
         )
 
     async def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
-        """Count ``alerts`` of `AsyncFairQueue.take_alerts` in incidents, which they open. Return the changes about which this
-        caller has to send messages, and no other. Workers call this.
+        """Count ``alerts`` of `AsyncFairQueue.take_alerts` in incidents. An alert opens an incident if none is open. Return
+        the changes about which this caller, and no other, has to send messages. Workers call this.
         """
         return await self._run(sync_incidents.record_alerts(self._shards, alerts, now))
 
@@ -1561,10 +1562,10 @@ class AsyncIncidents:
         return await self._run(sync_incidents.close_limit(self._shards, name, now))
 
     async def lost_workers(self) -> list[LostWorker]:
-        """Return the workers that ended without saying so in the last 24 hours, the latest first.
+        """Return the workers that ended without a report of their stop in the last 24 hours, the latest first.
 
-        A worker is no longer lost if it is back, if a worker of its name has started since, or if somebody has acknowledged
-        the loss.
+        A worker is no longer lost if it runs again, if a worker of its name has started since, or if somebody has
+        acknowledged the loss.
         """
         return await self._run(lost_workers(self._shards))
 

@@ -28,7 +28,7 @@ class QueueOfShards:
     _is_checked = False
     """Whether the number of shards on the server is known to be the configured number."""
     _check_at = 0.0
-    """The time of the next check, if no shard that could be reached knew the number."""
+    """The time of the next check of the number of shards, if no shard that could be reached knew it."""
 
     def __init__(
         self, client: Any, name: str = "default", config: QueueConfig | None = None, shard: int | None = None
@@ -51,7 +51,7 @@ class QueueOfShards:
         return parts
 
     def create_shard_scheduler(self, users: Users, steal: Users) -> ShardScheduler:
-        """Return a new scheduler of the queue's shards, for a worker that serves one after the other.
+        """Return a new scheduler of the queue's shards, for a worker that serves one shard after the other.
 
         ``users`` and ``steal`` are those of `pop_batch`.
         """
@@ -59,7 +59,7 @@ class QueueOfShards:
 
     @property
     def parent_queue(self) -> Self:
-        """The queue of which this is a shard; else this queue itself."""
+        """The queue of which this object is a shard; otherwise this queue itself."""
         return self._parent_queue or self
 
     def with_retry_timeout(self, seconds: float) -> Self:
@@ -80,7 +80,7 @@ class QueueOfShards:
 
     @property
     def is_away(self) -> bool:
-        """Whether a node of the cluster that has one of its shards did not answer the last request."""
+        """Whether a node of the cluster that has a shard of this queue did not answer the last request."""
         return bool(self.missing_shards)
 
     @property
@@ -90,7 +90,7 @@ class QueueOfShards:
 
     @property
     def display_name(self) -> str:
-        """The queue's name, and the shard's number if this is one of several."""
+        """The queue's name, and the shard's number if this object is one of several shards."""
         is_one_of_several = len(self._shards) == 1 and self.config.shards > 1
         return f"{self.name}/{self._shards.home.keys.shard}" if is_one_of_several else self.name
 
@@ -105,7 +105,7 @@ ALL_SHARDS_READ_SECONDS = 1.0
 SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is read again if no shard that could be reached knew it."""
 FINAL_ERRORS = (errors.NotPermittedError, errors.UnsupportedServerError, errors.UntrustedServerError)
-"""Errors that do not mean that a node is unreachable."""
+"""Errors after which no other shards are tried, because they do not mean that a node is unreachable."""
 
 
 class Rounds:
@@ -140,7 +140,8 @@ def reachable_shards(client: object, shards: Shards) -> Shards:
 
 
 def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) -> None:
-    """Raise `ConfigurationError` if ``client`` is not a Redis client, or is one of the other kind.
+    """Raise `ConfigurationError` if ``client`` is not a Redis client, or is a client of the other kind, synchronous or
+    asyncio.
 
     Args:
         client: the object to check.

@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class FairQueue(executor.QueueOfShards):
-    """One queue on one server. Thread-safe; holds no connection: the client's pool does.
+    """One queue on one server. Thread-safe. The client's pool holds the connections.
 
     ``client`` is a ``redis.Redis`` or ``RedisCluster`` client, best made by `FairQueueConfig.create_redis_client`, whose
     time-outs and retries fit the queue's. ``name`` is the queue's name, ``"default"`` by default; it is part of every key.
@@ -73,8 +73,8 @@ class FairQueue(executor.QueueOfShards):
     it. The engine's time never goes back, so a ``now`` before the latest one counts as the latest.
 
     While a node of the cluster is away, lists and figures come from the shards that can be reached, and their
-    ``missing_shards`` are the numbers of the others. Numbers and booleans can't express that: their methods raise
-    `ShardsAwayError`.
+    ``missing_shards`` are the numbers of the other shards. Methods that return a number or a boolean can't express
+    this; they raise `ShardsAwayError`.
 
     Raises `ConfigurationError` if ``client`` is no such client. Every method raises `TaskValidationError` if an argument can't
     be used, before anything is written, and `RedisConnectionError` if the server can't be reached or can't be used (its
@@ -143,9 +143,9 @@ class FairQueue(executor.QueueOfShards):
         """Push tasks that depend on each other: all of them or, with an error, none.
 
         ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
-        `run` and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if
-        it has one. Returns one result for each task, in their order. Raises `DependencyCycleError` if they wait for
-        each other, with the cycle; `TaskNotFoundError` if a dependency is neither known nor among them;
+        `run` and `cancel_run`; an existing run of this id gets the tasks too. The default is the run of the first task,
+        if it has one. Returns one result for each task, in their order. Raises `DependencyCycleError`, which names the
+        cycle, if they wait for each other; `TaskNotFoundError` if a dependency is neither known nor among them;
         `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a chosen id belongs to a task of
         another user.
         """
@@ -166,7 +166,7 @@ class FairQueue(executor.QueueOfShards):
         """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
-        results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
+        results contain it. ``counts`` are the counts since the last call, by event; none by default. With
         ``is_graph`` (False by default) the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of
         `push_graph`; empty by default. With ``from_outbox`` (False by default) each id is accepted once, however often
         it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
@@ -238,13 +238,13 @@ class FairQueue(executor.QueueOfShards):
         """Report outcomes and lease up to ``fetch`` new tasks, in one script call.
 
         ``outcomes`` are any number of outcomes, which the class methods of `Outcome` make. ``fetch`` is from 0 (the
-        default) to 1000. These concern the fetch:
+        default) to 1000. These arguments concern the fetch:
 
         - ``worker``: the worker that fetches; by default the worker that holds the leases of the outcomes.
         - ``users``, ``steal`` and ``lease``: those of `pop_batch`.
         - ``woken``: whether `wait_for_work` has just returned True, so that the wake marker is passed on if there is
           more; False by default.
-        - ``window``: the place of one shard (`shards`) among the others; a queue as a whole computes it.
+        - ``window``: the place of one shard (`shards`) among the others; the queue of all shards computes it.
         - ``batches``: the batch size of each task name that runs in batches; none by default. A task of such a name
           comes together with waiting tasks of its user and name, up to the batch size; together they count as one of
           ``fetch``.
@@ -296,7 +296,7 @@ class FairQueue(executor.QueueOfShards):
         return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task of a ``lease`` back to its old place, neither counted as a delivery nor charged. Raises
+        """Give the task of a ``lease`` back to its old place. This neither counts as a delivery nor is charged. Raises
         `StaleLeaseError` if the lease is not the task's current one."""
         self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
@@ -304,8 +304,8 @@ class FairQueue(executor.QueueOfShards):
         """Lengthen leases.
 
         ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's
-        ``lease_seconds`` (30) by default. Returns for each whether it was still its task's current one; if not, it was
-        not changed.
+        ``lease_seconds`` (30) by default. Returns for each lease whether it was still its task's current lease; other
+        leases were not changed.
         """
         return self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 
@@ -375,7 +375,7 @@ class FairQueue(executor.QueueOfShards):
     def reconcile_worker(
         self, worker: str, held: Iterable[int], *, reason: str = "the worker does not hold it", now: float | None = None
     ) -> int:
-        """Give back all leases of a worker except those that it holds. The leases do not count as deliveries.
+        """Give back all leases of a worker except the leases that it holds. No returned lease counts as a delivery.
 
         Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
         (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
@@ -424,20 +424,20 @@ class FairQueue(executor.QueueOfShards):
     def cancel_many(
         self, task_ids: Sequence[str], *, reason: str = "", note: lookup.Note = None, now: float | None = None
     ) -> int:
-        """Cancel those of these tasks that have not ended, in bounded slices.
+        """Cancel the given tasks that have not ended, in bounded slices.
 
-        ``task_ids`` are their ids; unknown ones are ignored. ``reason`` is written to their histories; empty by
+        ``task_ids`` are their ids; unknown ids are ignored. ``reason`` is written to their histories; empty by
         default. ``note``, if given, is called after each slice with the ids of the tasks that it canceled. Returns how
-        many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; on the others they
-        are canceled, and the message contains their number.
+        many tasks were canceled. Raises `ShardsAwayError` if some of their shards can't be reached; the tasks on the
+        other shards are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
-        """Queue those of these tasks that are SCHEDULED at once, whatever their time, in bounded slices.
+        """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
 
-        ``task_ids`` are their ids; others are ignored. Returns how many tasks were queued. Raises `ShardsAwayError` if
-        some of their shards can't be reached; on the others they are queued.
+        ``task_ids`` are their ids; other ids are ignored. Returns how many tasks were queued. Raises `ShardsAwayError`
+        if some of their shards can't be reached; the tasks on the other shards are queued.
         """
         return self._write_all_shards(lambda shards: lookup.run_now(shards, task_ids, now))
 
@@ -462,9 +462,9 @@ class FairQueue(executor.QueueOfShards):
         """Cancel the tasks of a run that have not ended.
 
         ``run_id`` is that of `push_graph`. ``reason`` is written to their histories; by default that the run was
-        canceled. ``note`` is that of `cancel_many`. Returns how many tasks were canceled. Raises `TaskNotFoundError`
-        if the queue does not know the run, and `ShardsAwayError` if some shards can't be reached; on the others the
-        tasks are canceled, and the message contains their number.
+        canceled. ``note`` is that of `cancel_many`. Returns how many tasks were canceled. Raises `TaskNotFoundError` if
+        the queue does not know the run, and `ShardsAwayError` if some shards can't be reached; the tasks on the other
+        shards are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: lookup.cancel_run(shards, run_id, reason, note, now))
 
@@ -475,7 +475,7 @@ class FairQueue(executor.QueueOfShards):
         return XCom(self._shards, self._run, namespace, user)
 
     def take_alerts(self, limit: int = 100, *, now: float | None = None) -> list[Alert]:
-        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each is handed out once.
+        """Take alerts about tasks: SLAs at risk or missed, promotions, deaths. Each alert is handed out once.
 
         ``limit`` is the largest number, from 1 to 10,000; 100 by default. Returns the alerts, the oldest first, of the
         shards that can be reached. Raises `RedisConnectionError` if there are none.
@@ -485,9 +485,9 @@ class FairQueue(executor.QueueOfShards):
     def purge(self, limit: int = 10_000, *, note: lookup.Note = None, now: float | None = None) -> int:
         """Cancel waiting tasks of all users. Running tasks go on.
 
-        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how
-        many tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the others had fewer
-        than ``limit``: those are canceled, and the message contains their number.
+        ``limit`` is the largest number of tasks; 10,000 by default. ``note`` is that of `cancel_many`. Returns how many
+        tasks were canceled. Raises `ShardsAwayError` if some shards can't be reached, and the other shards had fewer
+        tasks than ``limit``: their tasks are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: users.purge(shards, limit, note, now))
 
@@ -508,7 +508,7 @@ class FairQueue(executor.QueueOfShards):
         """Check the invariants, and make indexes and counters agree with the tasks' records again. Reads every key.
 
         Returns each violation, and whether it was fixed. Raises `ShardsAwayError` if some shards can't be reached; the
-        others are fixed.
+        other shards are fixed.
         """
         return self._write_all_shards(lambda shards: maintenance.repair(shards, now))
 
@@ -532,8 +532,8 @@ class FairQueue(executor.QueueOfShards):
         """Find tasks by state, user, name and worker. The tasks have neither payloads nor results.
 
         ``search`` describes them; its ``look_at`` is the largest number of records that one call reads. ``limit`` is
-        the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the result before; None
-        begins. Returns the tasks that match, and the cursor to go on.
+        the largest number of tasks, from 1 to 1000; 100 by default. ``cursor`` is that of the previous result; None for
+        the first result. Returns the tasks that match, and the cursor for the next result.
         """
         return self._read_all_shards(lambda shards: finding.find(shards, search, limit, cursor))
 
@@ -568,13 +568,13 @@ class FairQueue(executor.QueueOfShards):
         return self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     def wait_reason(self, task_id: str) -> WaitReason:
-        """Return the reasons whether and when task ``task_id`` starts: its user's limits and turn, its position, its
-        lease. Raises `TaskNotFoundError` if the queue does not know it.
+        """Return the facts that decide whether and when task ``task_id`` starts: its user's limits and turn, its
+        position, its lease. Raises `TaskNotFoundError` if the queue does not know it.
         """
         return self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
     def dependencies(self, task_id: str, nodes: int = 200, layers: int | None = None) -> DependencyView:
-        """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at
+        """Return the tasks that wait for task ``task_id``, the tasks for which it waits, and the graph around it, of at
         most ``nodes`` tasks (200 by default) that are at most ``layers`` steps from it (None, the default, for any
         number; each step is a round trip). Raises `TaskNotFoundError` if the queue does not know it.
         """
@@ -595,7 +595,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: dependencies.recent_runs(shards, limit))
 
     def parent_results(self, task_id: str, load: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
-        """Return the results of the tasks that task ``task_id`` depends on, by id, without those that have not
+        """Return the results of the tasks that task ``task_id`` depends on, by id, without tasks that have not
         finished.
 
         ``load`` gets the name of a task and the JSON value that it returned, and returns the result; by default the
@@ -619,8 +619,8 @@ class FairQueue(executor.QueueOfShards):
         """Return a page of tasks, in the order of their state's registry.
 
         ``state`` is a state or its name; by default all states in turn. ``user_id`` limits the page to one user; None
-        by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is
-        that of the page before; None begins.
+        by default. ``limit`` is the number of records that are read, from 1 to 1000; 100 by default. ``cursor`` is that
+        of the previous page; None for the first page.
         """
         return self._read_all_shards(lambda shards: listing.tasks(shards, state, user_id, limit, cursor))
 
@@ -633,7 +633,7 @@ class FairQueue(executor.QueueOfShards):
         return self._run(listing.queue_sizes(self._shards, user_ids))
 
     def get_stats(self, minutes: int = 60) -> QueueStats:
-        """Return the figures now, and those of the last ``minutes`` (0 to 60, the default): each is one more read."""
+        """Return the figures now, and those of each of the last ``minutes`` (0 to 60, the default; one read for each)."""
         return self._read_all_shards(lambda shards: queue_stats.stats(shards, minutes))
 
     def get_shard_stats(self) -> PartialList[ShardStats]:
@@ -641,7 +641,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: queue_stats.shard_stats(shards, self.client))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """Return what happened in the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
+        """Return the activity of the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
         ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
         `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
         """
@@ -687,20 +687,20 @@ class FairQueue(executor.QueueOfShards):
     ) -> ResultPage[str]:
         """Return a page of the users that have, or had within the last hour, something in the queue.
 
-        ``cursor`` is that of the page before; None begins. ``limit`` is the largest number, from 1 to 1000; 100 by
-        default. ``busy_first`` lists users with tasks or settings before the others; False by default. ``prefix`` is
-        how their ids begin, with those users first; empty by default. Pass the same values with the cursor. Raises
-        `TaskValidationError` if ``prefix`` is no text or too long.
+        ``cursor`` is that of the previous page; None for the first page. ``limit`` is the largest number, from 1 to
+        1000; 100 by default. ``busy_first`` lists users with tasks or settings before other users; False by default.
+        ``prefix`` is how their ids begin, with those users first; empty by default. Pass the same values with the
+        cursor. Raises `TaskValidationError` if ``prefix`` is no text or too long.
         """
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
 
     def users_of_plan(self, plan: str, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
-        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default), after the
-        ``cursor`` of the page before (None begins). A page may be empty although more follow."""
+        """Return a page of the users of ``plan``, among ``limit`` users of the queue from 1 to 1000 (100 by default).
+        ``cursor`` is that of the previous page; None for the first page. A page may be empty although more follow."""
         return self._read_all_shards(lambda shards: users.users_of_plan(shards, plan, cursor, limit))
 
     def busy_users(self, limit: int = 100) -> PartialList[str]:
-        """Return users that have tasks or settings, before those who had tasks lately: at most ``limit``, from 1 to
+        """Return users that have tasks or settings, and then users that had tasks lately: at most ``limit``, from 1 to
         1000 (100 by default), equally many from each shard."""
         return self._read_all_shards(lambda shards: listing.busy_users(shards, limit))
 
@@ -710,7 +710,7 @@ class FairQueue(executor.QueueOfShards):
 
     def organizations(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the organizations that have members or settings, by name: ``limit`` of them, from 1 to 1000
-        (100 by default), after the ``cursor`` of the page before (None begins)."""
+        (100 by default), after the ``cursor`` of the previous page (None for the first page)."""
         return self._read_all_shards(lambda shards: organizations.page(shards, cursor, limit))
 
     def organization_stats(self, names: Sequence[str]) -> PartialList[OrganizationStats]:
@@ -722,7 +722,7 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: top_limits(shards, limit))
 
     def workers(self, worker_id: str = "") -> PartialList[WorkerRecord]:
-        """Return workers by id (`w2` before `w10`): by default all that are not lost, else the one with this ``worker_id``."""
+        """Return workers by id (`w2` before `w10`): by default all that are not lost, otherwise only ``worker_id``."""
         return self._read_all_shards(lambda shards: listing.workers(shards, worker_id))
 
     def check_invariants(self) -> PartialList[Violation]:
@@ -732,8 +732,8 @@ class FairQueue(executor.QueueOfShards):
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Do not repeat requests that have failed while ``condition()`` is true: the ``condition`` is called after
-        each failure.
+        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is
+        called after each failure.
         """
         self._transport.is_reply_unwanted = condition
 
@@ -742,7 +742,7 @@ class FairQueue(executor.QueueOfShards):
         return self._drive(steps)
 
     def _read_all_shards(self, read: Callable[[Shards], Operation[T]]) -> T:
-        """Read all shards, or the others if a node does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
+        """Read all shards. Leave out the shards of a node that does not answer for `ALL_SHARDS_READ_SECONDS` seconds.
 
         ``read`` is called with the shards to ask, and may be called more than once. Repeating it must do no harm.
         """
@@ -755,7 +755,7 @@ class FairQueue(executor.QueueOfShards):
         return executor.reachable_shards(self.client, self._shards)
 
     def _write_all_shards(self, change: Callable[[Shards], Operation[T]]) -> T:
-        """Change all shards that can be reached; ``change`` gets them with the numbers of the others."""
+        """Change all shards that can be reached. ``change`` gets these shards, with the numbers of the missing shards."""
         return self._run(change(self._reachable_shards()))
 
     def _carry_messages(self) -> None:

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 def find_unserved(queues: Iterable[FairQueue]) -> list[str]:
-    """Return the names of the queues without a live worker. If no queue has one, return none: then workers are stopped."""
+    """Return the names of the queues without a live worker. If no queue has a live worker, return no names, because
+    workers are stopped.
+    """
     served = {queue.name: bool(queue.workers()) for queue in queues}
     return [name for name, has_worker in served.items() if not has_worker] if any(served.values()) else []
 

@@ -1,7 +1,8 @@
-"""Declared schedules: which version's declarations count, and bringing them to the queue (``lua/commands/declare.lua``).
+"""Declared schedules: which version's declarations are in force, and how they are stored in the queue
+(``lua/commands/declare.lua``).
 
-A version is the version of the project's code and a digest of its declarations. The newest deployment counts. An old process
-that restarts during a deployment changes nothing.
+A version is the version of the project's code and a digest of its declarations. The declarations of the newest
+deployment are in force. An old process that restarts during a deployment changes nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ WORKER_SECONDS = 30.0
 ADOPTED_SECONDS = 600.0
 """Seconds in which workers with an adopted version must start."""
 RETIRED_SECONDS = 30 * 86_400.0
-"""Seconds for which a schedule that a newer version has removed is kept for the older one."""
+"""Seconds for which a schedule that a newer version has removed is kept for the older version."""
 KEPT_OPTIONS = (
     *("cron", "every", "timezone", "start", "missed", "catch_up", "overlap", "jitter", "expires", "enabled"),
     *("pause_note", "pause_until"),
 )
-"""The fields of such a schedule that are restored, because an operator may have changed them."""
+"""The fields of a removed schedule that are restored with it, because an operator may have changed them."""
 RETIRED_KEY = "schedules:retired"
 VERSIONS_KEY = "schedules:versions"
 WORKERS_KEY = "schedules:workers"
@@ -45,7 +46,9 @@ MAX_CODE_VERSION_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class DeclaredVersion:
-    """The ``version`` whose declared schedules count. ``number`` is higher than those of all versions that counted before."""
+    """The ``version`` whose declared schedules are in force. ``number`` is higher than those of all versions that were
+    in force before.
+    """
 
     version: str
     number: int
@@ -53,7 +56,9 @@ class DeclaredVersion:
 
 @dataclass(frozen=True)
 class RunningVersion:
-    """A ``version`` of declared schedules that running ``workers`` have, as a number. ``is_in_force`` if it counts."""
+    """A ``version`` of declared schedules. ``workers`` is the number of running workers with it, and ``is_in_force`` is
+    whether its declarations are in force.
+    """
 
     version: str
     workers: int
@@ -76,7 +81,7 @@ def version_name(code_version: str | None, digest: str) -> str:
 
 
 def display_version(version: str) -> str:
-    """Return a version for people: the project's name for it, or else the digest of its declarations."""
+    """Return a version for people: its code version, or the digest of its declarations if it has none."""
     code_version, _, digest = version.rpartition(" ")
     return code_version or digest
 
@@ -153,7 +158,9 @@ def declare(
 
 
 def _is_unchanged(shard: Commands, schedule: Schedule, declaration: DeclaredSchedule) -> bool:
-    """Compare the signature too: SECRET_KEY or SIGNING may have changed since it was made."""
+    """Return whether a stored schedule has this declaration, and a valid signature. SECRET_KEY or SIGNING may have
+    changed since it was signed.
+    """
     if schedule.declared != declaration.digest:
         return False
     fields = schedule.signed_fields(shard.config.prefix, shard.name)

@@ -1,7 +1,7 @@
 """When a schedule is due: cron expressions in a time zone, and intervals.
 
-Cron is read as Debian's cron does, by the cronsim library: in the night that skips an hour, jobs of fixed times in that
-hour run right after it; in the night that repeats one, they run once; jobs of every minute or hour follow real time.
+Cron is read as Debian's cron does, by the cronsim library: if a night skips an hour, jobs with fixed times in that hour
+run right after it; if a night repeats an hour, such jobs run once; jobs of every minute or hour follow real time.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ ends the search.
 
 
 ABBREVIATION = re.compile(r"[A-Za-z]{3,5}")
-"""Names such as CEST, AEST, BST and IST. The known name that looks most like one is often on another continent."""
+"""The form of abbreviations such as CEST, AEST, BST and IST. The zone with the most similar name is often on another
+continent."""
 MAX_ZONE_CHARACTERS = 100
-"""Characters of a time zone's name; the longest known one has 32."""
+"""The largest number of characters of a time zone's name; the longest known name has 32."""
 
 
 FIELD_RANGES = (("minute", 60), ("hour", 24), ("day-of-month", 31), ("month", 12), ("day-of-week", 7))
@@ -110,7 +111,7 @@ class Timing:
         return count
 
     def find_last_run(self, moment: float, first: float) -> float:
-        """Return the last run time at or before ``moment``, as Unix times; ``first`` is one that is known to be."""
+        """Return the last run time at or before ``moment``, as Unix times; ``first`` is a known run time."""
         if self.every is not None:
             steps = (to_us(moment) - to_us(first)) // to_us(self.every)
             return (to_us(first) + steps * to_us(self.every)) / 1_000_000

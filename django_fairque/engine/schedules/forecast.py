@@ -29,20 +29,23 @@ if TYPE_CHECKING:
 FORECAST_HOURS = 24
 MAX_FORECAST_HOURS = 48
 FREQUENT_RUNS_PER_HOUR = 2
-"""A schedule with more runs in the time is frequent: successive runs are put together."""
+"""The most runs per hour of a schedule whose runs are listed one by one. Successive runs of a more frequent schedule
+are put together."""
 MAX_GAP_SECONDS = 3600
-"""Runs of a frequent schedule whose beginnings are closer are put together."""
+"""The longest time between the beginnings of two successive runs of a frequent schedule that are put together."""
 MEASURED_RUNS = 5
-"""Ended runs of a schedule whose run times are read."""
+"""The number of a schedule's latest ended runs whose run times are read."""
 MIN_RUN_SECONDS = 1.0
-"""The time that a run occupies a slot at least, also if its run time is unknown."""
+"""The least time that a run occupies a slot, also if its run time is unknown."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run of a schedule from ``begin`` to ``end``, as Unix times; of a frequent schedule, ``count`` successive runs.
+    """A run of a schedule from ``begin`` to ``end``, as Unix times; or ``count`` successive runs of a frequent
+    schedule.
 
-    ``is_running`` says that its task runs already; it ends when an ordinary run would, or within a second if that has passed.
+    ``is_running`` is whether its task runs already; ``end`` is then the usual end, or within the next second if that
+    has passed.
     """
 
     begin: float
@@ -53,9 +56,9 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class ScheduleForecast:
-    """The expected ``runs`` of a ``schedule``, in their order. ``expected`` is the run time of one in seconds, None if
-    unknown: the median of its last ended runs, or else of all tasks of its name in the last 24 hours. ``pause`` is its
-    pause now.
+    """The expected ``runs`` of a ``schedule``, in their order. ``expected`` is the run time of one run in seconds, None
+    if unknown: the median of its last ended runs, or else of all tasks with its name in the last 24 hours. ``pause`` is
+    its pause now.
     """
 
     schedule: Schedule
@@ -75,7 +78,7 @@ class ScheduleForecast:
 
     @property
     def first(self) -> float | None:
-        """When its next run begins, as Unix time; None if none does."""
+        """The beginning of the schedule's next run, as Unix time; None if no run follows."""
         return next((run.begin for run in self.runs if not run.is_running), None)
 
 
@@ -95,9 +98,10 @@ class Collision:
 class Forecast:
     """The runs that are expected from ``begin`` to ``end``, as Unix times.
 
-    - ``schedules``: one `ScheduleForecast` for each schedule: by their next runs, then those without one by name.
-    - ``scheduled``: for each hour of the clock (UTC), its begin and the number of tasks that wait for a moment in it. The
-      first one begins at ``begin``, and contains tasks that are due.
+    - ``schedules``: one `ScheduleForecast` for each schedule, ordered by their next runs; schedules without a next run
+      come last, by name.
+    - ``scheduled``: for each hour of the clock (UTC), its beginning and the number of tasks that are scheduled in it.
+      The first entry begins at ``begin``, and contains tasks that are due.
     - ``slots``: the tasks that the running workers can run at once; 0 if none runs.
     - ``overlaps``: times with two or more runs at once. Frequent schedules are left out: they would overlap with all others.
     - ``overloads``: times with more runs than ``slots``; none if no worker runs. Frequent schedules count with the mean
@@ -211,7 +215,7 @@ def _plan(schedule: Schedule, measured: _Measured, of_name: float | None, begin:
         for started in sorted(measured.running)
     ]
     planned += _planned_runs(schedule, begin, end, length)
-    if schedule.overlap != "allow":  # two tasks never run at once
+    if schedule.overlap != "allow":  # two tasks of the schedule never run at once
         planned = [
             replace(run, end=min(run.end, max(run.begin, following.begin))) for run, following in pairwise(planned)
         ] + planned[-1:]
@@ -235,7 +239,7 @@ def _planned_runs(schedule: Schedule, begin: float, end: float, length: float) -
             if count > most:  # the schedule has more than two runs in each hour
                 return [PlannedRun(following, following + (count - 1) * timing.every + length, count)]
             times = due + [following + index * timing.every for index in range(count)]
-    except TaskValidationError:  # written by another version
+    except TaskValidationError:  # another release wrote the schedule
         times = [schedule.next_at] if begin <= schedule.next_at <= end else []
         return [PlannedRun(at, at + length) for at in times]
     if len(times) > most:
@@ -246,7 +250,7 @@ def _planned_runs(schedule: Schedule, begin: float, end: float, length: float) -
 
 
 def _is_due(schedule: Schedule, moment: float) -> bool:
-    """Return whether a run time has come, and its task will be pushed as soon as a worker looks."""
+    """Return whether the schedule's run time has come, so that the next worker that checks schedules pushes its task."""
     if schedule.next_at is None or schedule.next_at > moment:
         return False
     return schedule.missed != "skip" or moment - schedule.next_at <= schedule.catch_up
@@ -263,7 +267,9 @@ def merge_runs(times: Sequence[float], length: float) -> list[PlannedRun]:
 
 @dataclass(frozen=True)
 class _Load:
-    """A change of the load at a moment: by ``runs`` runs of a schedule, which are ``listed`` one by one or not."""
+    """A change of the load at a moment, by a number of ``runs`` of one schedule. ``is_listed`` is whether these runs
+    are listed one by one.
+    """
 
     at: float
     runs: float
@@ -290,7 +296,7 @@ def find_collisions(
                 level += step
         names = {load.name for load in changed}
         overlaps.update(at, names, listed, level, is_open=level > 1)
-        runs = math.floor(total + 0.5)  # frequent schedules have parts of a run
+        runs = math.floor(total + 0.5)  # frequent schedules count with fractions of a run
         overloads.update(at, names, active, runs, is_open=0 < slots < runs)
     return tuple(overlaps.found), tuple(overloads.found)
 
@@ -309,7 +315,7 @@ def _loads(plan: ScheduleForecast, begin: float, end: float) -> Iterator[_Load]:
 
 
 class _Period:
-    """Collects the collisions of one kind while time goes on."""
+    """Collects the overlaps or the overloads of a forecast, in the order of time."""
 
     def __init__(self) -> None:
         self.found: list[Collision] = []
@@ -318,7 +324,9 @@ class _Period:
         self._runs = 0
 
     def update(self, at: float, changed: Iterable[str], active: Mapping[str, int], runs: int, *, is_open: bool) -> None:
-        """Continue with the numbers of runs from ``at`` on; those of the ``changed`` schedules differ from before."""
+        """Continue with the numbers of runs from ``at`` on. Only the numbers of the ``changed`` schedules differ from
+        before.
+        """
         if is_open and self._begin is None:
             self._begin, self._runs = at, runs
             self._names = {name for name, count in active.items() if count > 0}

@@ -1,7 +1,7 @@
 """Operations on schedules: they are kept on the server, and each run time is fired once among any number of workers.
 
-Functions that take ``shards`` find the shard of a schedule, which is that of its task's user; those that take ``commands`` are
-about one shard.
+Functions that take ``shards`` find the shard of a schedule, which is that of its task's user; functions that take
+``commands`` use one shard.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MISSED_POLICIES: tuple[str, ...] = ("skip", "one", "all")
-"""Policies for run times that were missed because no worker was running: fire none of them, the last one, or all."""
+"""Policies for run times that were missed because no worker was running: fire none of them, the last of them, or
+all."""
 OVERLAP_POLICIES: tuple[str, ...] = ("allow", "skip", "queue")
-"""Policies for a run whose predecessor has not ended: enqueue it all the same, skip it, or let one run wait."""
+"""Policies for a run whose predecessor has not ended: enqueue the run anyway, skip it, or let one run wait."""
 NOT_ENDED = {
     state.value.encode() for state in (TaskState.SCHEDULED, TaskState.DEFERRED, TaskState.QUEUED, TaskState.STARTED)
 }
@@ -77,33 +78,32 @@ class LastFired:
     run_time: float
     """The run time, as Unix time."""
     at: float
-    """When it was fired, as Unix time."""
+    """The moment at which the schedule was fired, as Unix time."""
     task_id: str
     """The task that was pushed."""
 
 
 @dataclass(frozen=True)
 class ScheduleRun:
-    """One of the latest runs of a schedule, or several successive ones that were skipped, missed or refused. Times are Unix
-    times.
+    """One of the latest runs of a schedule, or several successive runs that were skipped, missed or refused. Times are
+    Unix times.
     """
 
     happened: Literal["enqueued", "skipped", "missed", "refused"]
-    """``skipped``: the one before had not ended, or a limit was full. ``missed``: it was too late. ``refused``: its task was
-    invalid.
-    """
+    """``skipped``: the run before had not ended, or a limit was full. ``missed``: the run time was too long ago.
+    ``refused``: the task was invalid."""
     run_time: float
-    """The run time; of several ones, the last."""
+    """The run time; for several runs, the last run time."""
     at: float
-    """When it was fired."""
+    """The moment at which the run was fired."""
     first: float
-    """The first run time that this is about."""
+    """The first run time; for one run, the same as ``run_time``."""
     count: int = 1
-    """The number of run times, as far as the first 1,000 of a firing."""
+    """The number of run times. For one firing, at most 1,000 are counted."""
     behind: str = ""
-    """The task that the run waits for, because it had not ended; empty for none."""
+    """The task that the run waits for, because it had not ended; empty if there is none."""
     task_id: str = ""
-    """The task that was enqueued; empty for none."""
+    """The task that was enqueued; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,15 @@ class Schedule:
     overlap: str = "allow"
     jitter: float = 0.0
     expires: float | None = None
-    """Seconds from a run time until its task is dead if it has not started."""
+    """Seconds from a run time after which its task becomes a dead letter if it has not started."""
     enabled: bool = True
     pause_note: str = ""
-    """The note of its pause."""
+    """The note of the schedule's pause."""
     pause_until: float | None = None
-    """The end of its last pause that has one: ``next_at`` is later, so nothing has to end the pause."""
+    """The end of the schedule's last pause that has an end. ``next_at`` is later, so nothing has to end the pause."""
     source: str = "code"
     declared: str = ""
-    """The declaration of a schedule from settings."""
+    """The digest of the declaration, for a schedule from settings."""
     signature: str = field(default="", compare=False, repr=False)
     """The signature for all tasks that the schedule fires, made by the process that added it. Firing needs no key, so
     it can't make a forged schedule genuine.
@@ -150,11 +150,11 @@ class Schedule:
 
     @property
     def timing(self) -> Timing:
-        """When it is due."""
+        """The timing of the schedule: when it is due."""
         return Timing(self.cron, self.every, self.timezone, self.start)
 
     def get_pause(self, moment: float) -> Pause | None:
-        """Return its pause at a ``moment``, as Unix time; None if it is not paused then."""
+        """Return the schedule's pause at a ``moment``, as Unix time; None if it is not paused then."""
         if not self.enabled:
             return Pause(self.pause_note)
         is_over = self.pause_until is None or self.pause_until <= moment
@@ -176,7 +176,7 @@ class Schedule:
         """Return the task that the schedule pushes.
 
         ``task_id`` is the task's id, or None for a new one. ``due`` is the Unix time from which ``expires`` counts; by
-        default the task does not expire. ``options`` are further ones of `Task.create`.
+        default the task does not expire. ``options`` are further options of `Task.create`.
         """
         expires_at = None if due is None or self.expires is None else due + self.expires
         task = Task.create(**self.task, task_id=task_id, expires_at=expires_at, **options)
@@ -185,7 +185,7 @@ class Schedule:
     def make_run(self, run_time: float, behind: str) -> Task:
         """Return the task for a run time.
 
-        ``run_time`` is the Unix time, ``behind`` the id of a task that must end before; empty for none.
+        ``run_time`` is the Unix time, ``behind`` the id of a task that must end before; empty if there is none.
         """
         delay = self.put_off(run_time)
         options: dict[str, Any] = {"execute_after": run_time + delay} if delay else {}
@@ -206,7 +206,7 @@ class Schedule:
         return int(most * 1_000_000 * int.from_bytes(digest, "big") / 2**48) / 1_000_000
 
     def signed_fields(self, prefix: str, queue: str) -> SignedFields:
-        """Return the fields of its tasks that are signed, without their ids.
+        """Return the signed fields of the schedule's tasks, without the tasks' ids.
 
         ``prefix`` and ``queue`` are those of its queue.
         """
@@ -233,7 +233,7 @@ class Fired:
     """One firing of the schedule ``name`` for ``run_time``, as Unix time. ``task_id`` is empty if no task was pushed:
     run times were missed or skipped, or ``error`` is the reason.
 
-    ``is_refused``: it is tried again, because the user's backlog is full or the record is damaged.
+    ``is_refused``: the firing is tried again later, because the user's backlog is full or the record is damaged.
     """
 
     name: str
@@ -265,7 +265,7 @@ def extract_template(task: Task | Template) -> dict[str, Any]:
 
 
 def get_expiry_seconds(task: Task | Template) -> float | None:
-    """Return the seconds after which the task expires, if the task or the call has them."""
+    """Return the seconds after which the task or the call expires; None if it has no such option."""
     return getattr(task, "expires", None)
 
 
@@ -300,7 +300,7 @@ def create(name: str, task: Task | Template, now: float, options: dict[str, Any]
 
 
 MAX_SCHEDULES = 1000
-"""Schedules of one queue."""
+"""The largest number of schedules in one queue."""
 WRITE_ATTEMPTS = 20
 
 
@@ -310,14 +310,17 @@ class OutdatedVersionError(Exception):
 
 @dataclass(frozen=True)
 class DeclaredChange:
-    """A change for declared schedules by the version with this ``number``. ``former`` is the schedule as it was when this version
-    counted before, if it is known."""
+    """A change of declared schedules by the version with this ``number``. ``former`` is the schedule as it was when
+    this version was in force before, if it is known.
+    """
 
     number: int
     former: Schedule | None = None
 
     def arguments(self, known: Schedule | None, moment: float, *, is_removal: bool = False) -> list[Any]:
-        """The last arguments of the script. A declared schedule that is replaced or removed is kept for its version."""
+        """Return the last arguments of ``schedule.lua``. A declared schedule that is replaced or removed is kept for
+        its version.
+        """
         last = None if is_removal or known is not None or self.former is None else self.former.last
         retired = b"" if known is None or known.source != DECLARED_SOURCE else retired_record(known, moment)
         return [self.number, retired, "" if last is None else _last_text(last)]
@@ -330,7 +333,7 @@ def retired_record(schedule: Schedule, moment: float) -> bytes:
 
 
 def parse_retired(name: str, record: bytes) -> tuple[float, Schedule]:
-    """The moment of a removal, and the schedule as it was before it."""
+    """Return the moment at which a schedule was removed, and the schedule as it was before."""
     moment, definition, last = json.loads(record)
     return float(moment), _schedule(name, definition.encode(), None, None if last is None else last.encode())
 
@@ -374,7 +377,7 @@ def too_many(commands: Commands) -> TaskValidationError:
 def pause(commands: Commands, name: str, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
     fields = pause_fields(note, until, now)
     moment, paused = (yield from server_time(now)), int(str(fields["paused"]))
-    if paused < 0:  # a length of time
+    if paused < 0:  # ``paused`` is a length of time
         paused = to_us(moment) - paused
     end = None if paused == 1 else paused / 1_000_000
     steps = _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
@@ -495,15 +498,15 @@ def read_schedules(
 
 
 def count(shards: Iterable[Commands]) -> Operation[int]:
-    """The number of schedules on these shards."""
+    """Return the number of schedules on these shards."""
     return sum(map(int, (yield Read([("HLEN", shard.keys("schedules")) for shard in shards]))))
 
 
 def _fire_due_on_shard(commands: Commands, limit: int, now: float | None) -> Operation[list[Fired]]:
     """Fire due schedules, at most ``limit`` times; a schedule that another process is firing is left to it.
 
-    Due schedules take turns, so that one with many missed run times does not delay the others. One that can't be fired now
-    stays due, and does not count towards ``limit``.
+    Due schedules take turns, so that a schedule with many missed run times does not delay others. A schedule that can't
+    be fired now stays due, and does not count towards ``limit``.
     """
     moment = yield from server_time(now)
     read = ("ZRANGEBYSCORE", commands.keys("schedules:due"), "-inf", to_us(moment), "LIMIT", 0, MAX_SCHEDULES)
@@ -569,7 +572,8 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
 def _avoid_overlap(commands: Commands, schedule: Schedule, run: ScheduleRun) -> Operation[ScheduleRun]:
     """Let a run wait for the task of the run before, or skip it, if that task has not ended.
 
-    At most two tasks have not ended: one and the one that waits for it. The waiting one can end first, if it is canceled.
+    At most two tasks of a schedule have not ended: a task, and the next task, which waits for it. The waiting task can
+    end first, if it is canceled.
     """
     if schedule.last is None:
         return run

@@ -32,12 +32,12 @@ class Schedules:
         return self._read_all_shards(lambda shards: schedule_ops.holder(shards, name))
 
     def add(self, name: str, *, task: Task | Template, now: float | None = None, **options: Any) -> Schedule:
-        """Add a schedule, or change the one of this name. Unless its timing changes, its next run time stays.
+        """Add a schedule, or change the schedule of this name. Unless its timing changes, its next run time stays.
 
         ``name`` is a text of at most 200 characters. ``task`` is pushed at each run time: a call that was not sent
         (``my_task.s(1)``), a task that needs no arguments (``my_task``), or a `Task`. Its ``unique_for`` and
-        ``debounce`` are not used; one with a delay, a moment at which it expires or dependencies is refused. These are
-        the ``options``; give ``cron`` or ``every``:
+        ``debounce`` are not used; a task with a delay, a moment at which it expires or dependencies is refused. These
+        are the ``options``; give ``cron`` or ``every``:
 
         - ``cron``: five fields, minute hour day-of-month month day-of-week.
         - ``every``: seconds (or a timedelta) between two run times, at least 1.
@@ -47,7 +47,7 @@ class Schedules:
           default): ``"skip"`` them (the default), fire ``"one"``, the last, or ``"all"``.
         - ``overlap``: what happens to a run if the task of the run before has not ended: ``"allow"`` enqueues it too
           (the default), ``"skip"`` leaves it out, ``"queue"`` lets it wait until that task ends, whatever its end; if a
-          run waits already, it is left out.
+          run waits already, the new run is left out.
         - ``jitter``: seconds by which the task of a run starts later at most, none by default: a part of them that is
           the same for each run time, and less than the time until the next run.
         - ``expires``: seconds from a run time (and its jitter) until its task is a dead letter if it has not started;
@@ -80,9 +80,9 @@ class Schedules:
 
         ``name`` is its name. ``note`` is a text of at most 200 characters that is shown with the pause; empty by
         default. ``until`` is the moment at which the pause ends by itself: a Unix time, an aware datetime, or a
-        timedelta from now, by the server's clock. None, the default, is for no end. Another pause replaces both.
-        Raises `TaskNotFoundError` if there is no such schedule, and `TaskValidationError` if the note or the end is
-        invalid.
+        timedelta from now, by the server's clock. None, the default, is for no end. A later pause replaces the note and
+        the end. Raises `TaskNotFoundError` if there is no such schedule, and `TaskValidationError` if the note or the
+        end is invalid.
         """
         self._run(schedule_ops.pause(self._holder(name), name, note, until, now))
 
@@ -94,8 +94,8 @@ class Schedules:
         self._run(schedule_ops.resume(self._holder(name), name, now))
 
     def sign(self, name: str, *, now: float | None = None) -> None:
-        """Sign the task that a schedule pushes, as it is kept now, with this process's key. Check it before, with
-        `get`.
+        """Sign the task that a schedule pushes, as it is stored now, with this process's key. Check the task first,
+        with `get`.
 
         ``name`` is its name. Raises `TaskNotFoundError` if there is none.
         """
@@ -153,8 +153,8 @@ class Schedules:
         keep: Container[str] = (),
         now: float | None = None,
     ) -> bool:
-        """Make the declared schedules agree with these: add, change and remove. Schedules that were added in
-        another way stay. Workers call it.
+        """Make the stored schedules agree with these declarations: add, change and remove schedules. A schedule that was added in
+        another way stays. Workers call it.
 
         ``declared`` are the declarations by name. ``counting`` is what `report_version` returned for their version.
         ``keep`` contains names that are not removed; none by default. Returns False if a newer version counts

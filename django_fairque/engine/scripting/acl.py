@@ -53,7 +53,9 @@ WORKER_RECORD_KEYS = ("workers", "workers:lost", "worker:*", "deployments")
 
 @dataclass(frozen=True)
 class Role:
-    """Commands, and for keys their patterns behind the shard's prefix: ``""`` stands for every key."""
+    """The rights of a role: its commands, and the patterns of its keys after the shard's prefix. The pattern ``""``
+    stands for every key.
+    """
 
     about: str
     commands: tuple[str, ...]
@@ -78,7 +80,7 @@ ROLES = {
 
 
 def rules(role: str, mode: CallMode = "functions", prefix: str = "fq", *, cluster: bool = False) -> list[str]:
-    """Return the rules of a role, as they follow a user's name in ``ACL SETUSER`` or in a file of users."""
+    """Return the rules of a role, in the form that follows a user's name in ``ACL SETUSER`` or in a file of users."""
     wanted = ROLES[role]
     commands = [
         *CONNECT_COMMANDS,

@@ -18,7 +18,7 @@ from django_fairque.engine.scripting.operations import Evaluate, Operation
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
-"""Values of an object by name, as JSON has them."""
+"""Values of an object by name, as JSON values."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def merge_acts(acts: Sequence[Act]) -> Act:
 
 @dataclass(frozen=True)
 class Recorder:
-    """Takes acts: calls ``write`` with each. A coroutine calls it through ``in_thread``, if there is one."""
+    """Receives acts, and calls ``write`` with each. A coroutine calls ``write`` through ``in_thread``, if that is set."""
 
     write: Callable[[Act], None]
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
@@ -73,7 +73,7 @@ _recorder: ContextVar[Recorder | None] = ContextVar("fairque_recorder", default=
 
 @contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
-    """Give the acts of the block, in this thread or coroutine, to this recorder and no other."""
+    """Record the acts of the ``with`` block, in this thread or coroutine, with this recorder and no other."""
     token = _recorder.set(recorder)
     try:
         yield
@@ -92,7 +92,7 @@ def record_act(
     read: Callable[[], Operation[Values]] | None = None,
     describe: Callable[[T], Values] | None = None,
 ) -> Operation[T]:
-    """Take the steps, and record the act unless their result is False or 0: then nothing was changed.
+    """Run the steps, and record the act unless their result is False or 0, which means that nothing was changed.
 
     Args:
         act: the act; the values are added.
@@ -128,7 +128,9 @@ def record_act(
 
 
 def _read_values(read: Callable[[], Operation[Values]] | None) -> Operation[Values]:
-    """Read the values; none if they can't be read, because some shards may be reached, and the act must not depend on it."""
+    """Return the values of the object; none if they can't be read. The act must not fail because a shard for these
+    reads can't be reached.
+    """
     if read is None:
         return {}
     try:

@@ -40,15 +40,15 @@ class Keys:
         return self._prefix
 
     def __call__(self, name: str) -> str:
-        """A key without a user or task in its name, such as ``ring``."""
+        """Return the key with this name, which contains no user or task, such as ``ring``."""
         return self._prefix + name
 
     def get_shard_keys(self, task_id: str) -> Keys:  # noqa: ARG002 - there is one shard here
-        """The keys of the shard that a task lies on."""
+        """Return the keys of the shard on which a task lies."""
         return self
 
     def of_user(self, name: str) -> Keys:  # noqa: ARG002 - there is one shard here
-        """The keys of the shard that a user, a run or a namespace lies on."""
+        """Return the keys of the shard on which a user, a run or a namespace lies."""
         return self
 
     def everywhere(self) -> Sequence[Keys]:
@@ -83,11 +83,13 @@ class Keys:
         return f"{self._prefix}group:{organization}"
 
     def members(self, organization: str) -> str:
-        """The ring of an organization."""
+        """Return the key of an organization's ring."""
         return f"{self._prefix}ring:{organization}"
 
     def lane(self, lane: Lane, organization: str | None = None) -> str:
-        """The sorted set of the users with a task of a lane that can be started: of the shard, or of an organization."""
+        """Return the key of the sorted set of the users with a task of a lane that can be started: of the shard, or of
+        an organization.
+        """
         name = "ring" if lane == "normal" else lane
         return self._prefix + (name if organization is None else f"{name}:{organization}")
 
@@ -102,11 +104,11 @@ class Keys:
         return f"{self._prefix}limit:{limit_id}"
 
     def limit_users(self, limit_id: str, lane: Lane) -> str:
-        """The sorted set of the users who wait at a limit with a task of this lane."""
+        """Return the key of the sorted set of the users who wait at a limit with a task of this lane."""
         return f"{self._prefix}limit_users:{lane}:{limit_id}"
 
     def limit_queue(self, limit_id: str, user_id: str) -> str:
-        """The sorted set of a user's tasks that wait at a limit."""
+        """Return the key of the sorted set of a user's tasks that wait at a limit."""
         return f"{self._prefix}limit_queue:{len(user_id.encode())}:{user_id}:{limit_id}"
 
     def state(self, state: str) -> str:
@@ -170,12 +172,12 @@ skipped_time = SkippedTime()
 
 
 class Commands:
-    """One shard of a queue as the operations see it; does no I/O."""
+    """One shard of a queue, for operations: its options, its keys, and calls of scripts. Does no I/O."""
 
     def __init__(self, name: str, config: QueueConfig, shard: int = 0) -> None:
         self.name = name
         self.has_written_fingerprint = False
-        """Whether the shard has the fingerprint of the key that signs what this process pushes."""
+        """Whether this process has written the fingerprint of its signing key to the shard."""
         self.config = config
         self.keys = Keys(config.prefix, name, shard)
         options: dict[str, Any] = {
@@ -210,7 +212,9 @@ class Commands:
         """The options of the queue by name, as ``lua/lib/options.lua`` reads them."""
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
-        """A script call with the options every script begins with; ``names`` are the keys with a variable part."""
+        """Return a call of a script, with the options with which every script begins. ``names`` are the keys that have
+        a variable part.
+        """
         declared = load(script)
         keys = [self.keys.first] if len(declared.own_keys) < len(declared.keys) else []
         for name in declared.own_keys:

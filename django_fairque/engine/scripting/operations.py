@@ -39,7 +39,9 @@ class Read:
 
 @dataclass(frozen=True)
 class Scan:
-    """One step of SCAN where ``prefix`` lies; the reply is the next cursor and the keys found."""
+    """One step of SCAN on the node that has the keys with this ``prefix``; the reply is the next cursor and the found
+    keys.
+    """
 
     prefix: str
     pattern: str
@@ -48,7 +50,9 @@ class Scan:
 
 @dataclass(frozen=True)
 class BlockingCommand:
-    """A blocking command; ``seconds`` is how long it may take, None is its reply when nothing came."""
+    """A blocking command. ``seconds`` is the longest time that it may take; its reply is None if nothing came in that
+    time.
+    """
 
     command: tuple[Any, ...]
     seconds: float
@@ -56,7 +60,7 @@ class BlockingCommand:
 
 @dataclass(frozen=True)
 class Stream:
-    """Calls that are made while earlier ones are being answered."""
+    """Calls that are built and sent while the server still answers earlier calls."""
 
     calls: Iterator[ScriptCall]
     on_reply: Callable[[Any], None]
@@ -81,7 +85,7 @@ reply itself or an awaitable of an asyncio client, and is given the reply."""
 
 
 def drive(steps: Steps) -> Any:
-    """Take steps over a client that is not awaited, and return their result."""
+    """Run steps over a client that is not awaited, and return their result."""
     reply = None
     try:
         while True:
@@ -91,7 +95,7 @@ def drive(steps: Steps) -> Any:
 
 
 async def drive_async(steps: Steps) -> Any:
-    """Take steps over an asyncio client, and return their result."""
+    """Run steps over an asyncio client, and return their result."""
     try:
         pending = steps.send(None)
         while True:
@@ -106,13 +110,13 @@ async def drive_async(steps: Steps) -> Any:
 
 
 class Driver(Protocol):
-    """Drives steps to their result."""
+    """Runs the steps of an operation and returns their result."""
 
     def __call__(self, steps: Operation[T], /) -> T: ...
 
 
 class AsyncDriver(Protocol):
-    """Drives steps to their result, awaiting each reply."""
+    """Runs the steps of an operation and returns their result, awaiting each reply."""
 
     def __call__(self, steps: Operation[T], /) -> Coroutine[Any, Any, T]: ...
 
@@ -123,12 +127,12 @@ def slices(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def scan_pattern(prefix: str) -> str:
-    """The pattern of all keys that begin with ``prefix``."""
+    """Return the pattern of all keys that begin with ``prefix``."""
     return "".join(f"[{char}]" if char in "*?[]" else char for char in prefix).replace("\\", "\\\\") + "*"
 
 
 def scan_keys(prefix: str) -> Operation[list[bytes]]:
-    """Every key that begins with ``prefix``, sorted."""
+    """Return every key that begins with ``prefix``, sorted."""
     pattern = scan_pattern(prefix)
     keys: set[bytes] = set()
     cursor = 0
@@ -140,8 +144,8 @@ def scan_keys(prefix: str) -> Operation[list[bytes]]:
 
 
 def read_each(parts: Sequence[Sequence[tuple[Any, ...]]], *, only_sound: bool = False) -> Operation[list[list[Any]]]:
-    """Send several lists of commands in one round trip; return the replies list by list. ``only_sound``: read as
-    `read_sound` does.
+    """Send several lists of commands in one round trip; return the replies list by list. With ``only_sound``, damaged
+    keys count as absent (`read_sound`).
     """
     commands = [command for part in parts for command in part]
     replies = iter((yield from read_sound(commands)) if only_sound else (yield Read(commands)))
@@ -165,8 +169,8 @@ _TYPES: Mapping[str, tuple[bytes, Callable[[int], Any]]] = {
 
 
 def read_sound(commands: Sequence[tuple[Any, ...]]) -> Operation[list[Any]]:
-    """Read as `Read` does, but count a key of another type than the command reads as absent: one damaged key then costs
-    no other reply.
+    """Read as `Read` does, but count a key of another type than the command reads as absent: one damaged key then does
+    not prevent the other replies.
 
     Without commands nothing is sent.
     """
@@ -229,7 +233,7 @@ def read_together(parts: Sequence[Operation[T]]) -> Operation[list[T]]:
         try:
             replies = iter((yield Read([command for read in reads.values() for command in read.commands])))
         except LuaScriptError:
-            for index, read in reads.items():  # one by one, so that each operation gets its own error
+            for index, read in reads.items():  # run one by one, so that each operation gets its own error
                 pending.pop(index)
                 results[index] = yield from _resume(parts[index], read)
             continue
@@ -255,12 +259,12 @@ def _resume(steps: Operation[T], request: Request) -> Operation[T]:
 
 
 def parse_pairs(reply: list[Any]) -> list[tuple[bytes, Any]]:
-    """Names with their values, in the reply of either protocol."""
+    """Return names with their values from a reply in either version of the protocol."""
     nested = bool(reply) and isinstance(reply[0], (list, tuple))
     flat = [value for pair in reply for value in pair] if nested else reply
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def parse_scores(reply: list[Any]) -> list[tuple[bytes, float]]:
-    """Members with their scores, in the reply of either protocol."""
+    """Return members with their scores from a reply in either version of the protocol."""
     return [(name, float(score)) for name, score in parse_pairs(reply)]

@@ -87,8 +87,9 @@ end
 """
 
 IDLE_FUNCTION = "{name}_idle"
-"""The name of a library's function that returns for how many seconds none of the others was called, as far as it knows: it
-compares with the last call. A test gives it the time, in seconds since the epoch."""
+"""The name of a library's function that returns the seconds since another function of the library was called. The
+function knows only the number of calls, so it counts from its own call that first saw the present number. A test passes
+the time, in seconds since the epoch."""
 
 _FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSIONS[FORMAT]!r}"
 
@@ -104,7 +105,7 @@ end)"""
 @dataclass(frozen=True)
 class Command:
     """A command that becomes a function: its name and flags, the Lua code that names its keys, its own code, and the
-    libraries that it needs, each behind those that it includes.
+    libraries that it needs, each after the libraries that it includes.
     """
 
     name: str
@@ -125,7 +126,9 @@ class Command:
 
 
 def assemble(name: str, commands: Sequence[Command], libraries: Mapping[str, str]) -> str:
-    """Return the source of all commands. ``libraries`` are the texts by name, each behind those that it includes."""
+    """Return the source of all commands. ``libraries`` are the texts by name, each after the libraries that it
+    includes.
+    """
     return _FRAME.format(
         name=name,
         idle=IDLE_FUNCTION.format(name=name),
@@ -148,7 +151,7 @@ BASE_KEYS = split_names("""
     state:failed state:canceled state:deferred resolving alerts outbox mirrors groups grouped due
     limited:urgent limited:normal limited:bulk limits parked guaranteed
 """)
-"""Keys that ``base`` in a script's ``KEYS`` line stands for. Scripts take the prefix from the first one."""
+"""Keys that ``base`` in a script's ``KEYS`` line stands for. Scripts take the prefix from the first of these keys."""
 
 _ROOT = files("django_fairque.engine") / "lua"
 _LINE = {word: re.compile(rf"^-- {word} +(.+)$", re.MULTILINE) for word in ("KEYS", "include")}
@@ -169,8 +172,9 @@ return main()
 
 @dataclass(frozen=True)
 class Script:
-    """One command: its source as a script with its SHA-1, its name as a function, and the names of the keys that it uses, of
-    which ``own_keys`` are those behind `BASE_KEYS`."""
+    """One command: its source as a script with its SHA-1, its name as a function, and the names of the keys that it
+    uses. ``own_keys`` are the keys that follow `BASE_KEYS`.
+    """
 
     name: str
     source: str
@@ -181,13 +185,13 @@ class Script:
 
 
 def names() -> list[str]:
-    """The names of all commands."""
+    """Return the names of all commands."""
     return sorted(entry.name[:-4] for entry in (_ROOT / "commands").iterdir() if entry.name.endswith(".lua"))
 
 
 @cache
 def load(name: str) -> Script:
-    """The command of that name, assembled."""
+    """Return the assembled command with this name."""
     _, keys, source = _files()[name]
     own_keys = keys[len(BASE_KEYS) :] if keys[: len(BASE_KEYS)] == BASE_KEYS else keys
     return Script(name, source, _digest(source), f"fairque_{name}_{_version()}", keys, own_keys)
@@ -195,14 +199,14 @@ def load(name: str) -> Script:
 
 @cache
 def functions() -> str:
-    """The library of all commands, as ``FUNCTION LOAD`` takes it."""
+    """Return the library of all commands, in the form for ``FUNCTION LOAD``."""
     commands = [replace(command, name=load(name).function) for name, (command, _, _) in _files().items()]
     libraries = {name: _read_library(name) for command in commands for name in command.libraries}
     return assemble(library_name(), commands, libraries)
 
 
 def library_name() -> str:
-    """The name of this version's library."""
+    """Return the name of this release's library."""
     return f"fairque_{_version()}"
 
 
@@ -246,7 +250,7 @@ def _read(name: str) -> tuple[Command, tuple[str, ...], str]:
 
 
 def _needed(text: str) -> tuple[str, ...]:
-    """Return the libraries that a file needs, each behind those that it includes."""
+    """Return the libraries that a file needs, each after the libraries that it includes."""
     return tuple(dict.fromkeys(name for library in _words("include", text) for name in _with_includes(library)))
 
 

@@ -1,7 +1,7 @@
 """Fingerprints of the keys that producers sign with, in a set on each shard.
 
-By them a worker knows whether a task with a wrong signature may come from a producer with another key. A producer writes its
-fingerprint before its first push to a shard, which costs later pushes nothing.
+From these fingerprints a worker knows whether a task with a wrong signature may come from a producer with another key.
+A producer writes its fingerprint before its first push to a shard, which costs later pushes nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.commands import Commands
 
 SIGNING_KEYS = "signing_keys"
-"""The key of the set."""
+"""The name of the key of the set of fingerprints."""
 
 
 def write_fingerprint(commands: Commands) -> Operation[None]:
     signing_key = commands.config.signing_key
     key = signing_key.read()
     if key is not None and signing_key.is_producer:
-        with suppress(NotPermittedError):  # rules for users of the server may be older than this set
+        with suppress(NotPermittedError):  # the server's access rules may be older than this set
             yield Read([("SADD", commands.keys(SIGNING_KEYS), fingerprint(key))])
     commands.has_written_fingerprint = True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 FEW_TASKS = 10
-"""The heads of so few tasks are read with their records, because a second round trip would take longer."""
+"""The heads of at most this many tasks are read with their records, because a second round trip would take longer."""
 
 
 def read_fields(
@@ -43,6 +43,6 @@ def read_fields(
 
 
 def read_task_fields(keys: Keys, task_ids: Sequence[str], *fields: str) -> Operation[list[list[bytes | None]]]:
-    """`read_fields` of tasks of one shard, alone."""
+    """Read these fields of tasks on one shard, as `read_fields` does."""
     records, _ = yield from read_fields([(keys, task_id) for task_id in task_ids], fields)
     return records

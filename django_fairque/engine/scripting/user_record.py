@@ -23,7 +23,7 @@ _GROUPS = (
 _FIRST_SIZE = 8 * (len(_FIRST_PART) + len(_GROUPS))
 _NEVER_SERVED = float("-inf")
 _LIMIT = 1e24
-"""No number of a record reaches it: larger ones are damage."""
+"""A bound for the numbers of a record. A larger number means that the record is damaged."""
 
 
 def read_user_record(text: bytes | None) -> dict[bytes, bytes]:

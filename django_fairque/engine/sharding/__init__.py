@@ -1,4 +1,5 @@
-"""The shards of a queue: which one an operation goes to, which one is next, and changing their number.
+"""The shards of a queue: to which shard an operation goes, which shard is next, and changing their number.
 
-Operations in other folders take `Shards` and send each call to the right shard, or `Commands`, which are one shard's.
+Operations in other folders take `Shards` and send each call to the right shard, or `Commands`, which belong to one
+shard.
 """

@@ -1,4 +1,4 @@
-"""The choice of the next shard for a worker that serves some users first: lists come before fairness, on all shards.
+"""The choice of the next shard for a worker. Lists of users are served before fairness decides, on all shards.
 
 A worker may have a list of users, and other users from which it steals while the list has no tasks (`Fetch`). Shards
 with tasks of the list come first. Users of a list are served fairly among each other. Tasks taken for a list change no
@@ -37,26 +37,26 @@ NO_WINDOW = Window()
 class FairShardOrder:
     """The order of ``size`` shards. Not thread-safe, which does no harm: at worst a shard is served once out of turn.
 
-    The next user of a shard is a newcomer, or has a tag. A newcomer's position is the one up to which the shard would
-    serve an overdue user first. Between two newcomers, the one that came first is next.
+    The next user of a shard is a newcomer, or has a tag. The position of a newcomer is the position up to which the
+    shard would serve an overdue user first. Between two newcomers, the earlier newcomer is next.
     """
 
     def __init__(self, size: int) -> None:
         self._places: list[float | None] = [None] * size
         """The position of each shard's next user; None if no user was waiting when the shard was last read."""
         self._came: list[float | None] = [None] * size
-        """When the next user came, if it is a newcomer."""
+        """For each shard, the moment at which its next user came, if that user is a newcomer."""
         self._newcomer_places = [0.0] * size
         self._has_others = [False] * size
-        """Whether users wait that are no newcomers."""
+        """For each shard, whether users wait that are no newcomers."""
         self._offsets: list[float | None] = [None] * size
         """The distance by which each shard's count of worker time is behind the common count; None until the shard was served."""
         self._virtual_time = 0.0
         """The virtual time of the queue: the furthest position at which any user was served."""
 
     def turn(self, index: int) -> float:
-        """Return the turn of a shard; the least is next. A shard that had no tasks when it was last read gets the least
-        known turn, so it does not come first.
+        """Return the turn of a shard; the shard with the lowest turn is next. A shard that had no tasks when it was
+        last read gets the lowest known turn, so it does not come first.
         """
         if self._offsets[index] is None:
             return -math.inf
@@ -65,7 +65,9 @@ class FairShardOrder:
         return min((self._turn(other) for other in self._list_known_shards()), default=self._virtual_time)
 
     def came(self, index: int) -> float:
-        """Return when the next user came, if it is a newcomer: it goes before others with the same turn."""
+        """Return the moment at which the shard's next user came, if that user is a newcomer. A newcomer goes before
+        other users with the same turn.
+        """
         came = self._came[index]
         return math.inf if came is None else came
 
@@ -75,8 +77,8 @@ class FairShardOrder:
         return [index for index, (place, offset) in pairs if place is not None and offset is not None]
 
     def _turn(self, index: int) -> float:
-        """Return the next user's position in the common count; a newcomer's is not before those of newcomers that came
-        earlier.
+        """Return the next user's position in the common count. The position of a newcomer is not before the positions
+        of newcomers that came earlier.
         """
         earlier = [shard for shard in self._list_known_shards() if self.came(shard) < self.came(index) < math.inf]
         return max((self._places[shard] or 0.0) + (self._offsets[shard] or 0.0) for shard in (index, *earlier))
@@ -111,7 +113,7 @@ class FairShardOrder:
         else:
             tag = self._places[index] if self._came[index] is None else None
             newcomer_place = self._newcomer_places[index]
-            if tag is None or tag >= newcomer_place:  # else the first of the others is overdue
+            if tag is None or tag >= newcomer_place:  # otherwise a user that is no newcomer is overdue
                 self.seen(index, newcomer_place, score)
 
     def record_served_tasks(
@@ -122,7 +124,7 @@ class FairShardOrder:
         self.seen(index, place, head and head.came)
         if head is not None:
             self._newcomer_places[index], self._has_others[index] = head.place, head.has_others
-        if given and (offset is None or is_back):  # its unused service of that time is forgotten
+        if given and (offset is None or is_back):  # the shard gets no credit for the time without users
             ahead = self._virtual_time - virtual_time
             self._offsets[index] = offset = ahead if offset is None else max(offset, ahead)
         if offset is not None:
@@ -130,7 +132,7 @@ class FairShardOrder:
 
 
 BULK_TURN = 20
-"""The number of requests of which one may go to shards with bulk tasks alone while others have other tasks: 5 %."""
+"""One of this many requests (5 %) may go to shards that have only bulk tasks, while other shards have other tasks."""
 MAX_SCHEDULERS = 16
 """The number of schedulers that a queue keeps. Most calls name the same lists each time."""
 
@@ -160,13 +162,15 @@ class ListShardOrder:
         return math.inf
 
     def window(self, index: int, others: Iterable[int]) -> Window:
-        """Return a window with the worker time that each user on this shard may receive until the next shard's turn comes."""
+        """Return a window with the worker time that each user on this shard may receive until the next shard's turn
+        comes.
+        """
         first = min((self._reached[other] for other in others if self._has[other]), default=None)
         return NO_WINDOW if first is None else Window(until=max(0.0, first - self._reached[index]))
 
     def seen(self, index: int, place: float | None) -> None:
         is_there = place is not None
-        if is_there and not self._has[index]:  # its unused service of that time is forgotten
+        if is_there and not self._has[index]:  # the shard gets no credit for the time without users
             self._reached[index] = max(self._reached[index], self._virtual_time)
         self._has[index] = is_there
 
@@ -194,8 +198,8 @@ class ListShardOrder:
 
 
 class ShardScheduler:
-    """The order in which a worker serves a queue's shards; ``orders``: of the lists of users that are served one after
-    the other, or of all users.
+    """The order in which a worker serves a queue's shards. ``orders`` has an order for each of the lists of users that
+    are served one after the other, or one for all users.
     """
 
     def __init__(self, orders: Sequence[FairShardOrder | ListShardOrder]) -> None:
@@ -205,7 +209,7 @@ class ShardScheduler:
         """Whether the last request preferred shards with urgent tasks."""
         self._choices = 0
         self._last_choices: dict[int, int] = {}
-        """By shard the number of the last request for which it was chosen."""
+        """By shard: the number of the last request for which it was chosen."""
 
     def turn(self, index: int) -> tuple[int, float]:
         """Return the first of the orders in which a user of shard ``index`` can be served, and the turn in it."""
@@ -213,7 +217,9 @@ class ShardScheduler:
         return rank, self._orders[rank].turn(index)
 
     def position(self, index: int) -> tuple[int, float, float]:
-        """Return the sort key of shard ``index``: order, turn, and arrival of a newcomer. The shard with the lowest is next."""
+        """Return the sort key of shard ``index``: order, turn, and arrival of a newcomer. The shard with the lowest key
+        is next.
+        """
         rank = self._rank(index)
         return rank, self._orders[rank].turn(index), self._orders[rank].came(index)
 
@@ -221,8 +227,9 @@ class ShardScheduler:
         return next((rank for rank in range(self._last) if self._orders[rank].has(index)), self._last)
 
     def next(self, among: Iterable[int]) -> int:
-        """Return the number of the shard whose turn it is, ``among`` these; of equals first one that had nothing,
-        where a newcomer may be, and then the one that was chosen longest ago: shards without users in the ring are equal.
+        """Return the number of the shard whose turn is next, ``among`` these. Among shards with equal turns, a shard
+        that had no users goes first, because a newcomer may be there, and then the shard that was chosen longest ago.
+        Shards without users in the ring have equal turns.
         """
         found = min(among, key=lambda index: (self.position(index), self.has(index), self._last_choices.get(index, 0)))
         self._last_choices[found] = self._choices
@@ -231,8 +238,8 @@ class ShardScheduler:
     def choose_lanes(self, urgent: set[int], normal: set[int], bulk: set[int]) -> list[int]:
         """Return the shards that may be next, given those with users who can be served in each lane.
 
-        Shards with urgent tasks come first, but at most every second time, so that they leave shards with normal tasks half
-        of the requests. Shards that have bulk tasks alone wait for all others, apart from every twentieth time.
+        Shards with urgent tasks come first, but at most every second time, so that they leave shards with normal tasks
+        half of the requests. Shards that have only bulk tasks wait for all other shards, except every twentieth time.
         """
         self._choices += 1
         bulk_alone = bulk - normal - urgent
@@ -242,7 +249,7 @@ class ShardScheduler:
         return sorted(urgent if self._was_urgent else normal or urgent or bulk)
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
-        """Return the others of the shards ``among`` which serve the same list as shard ``index``."""
+        """Return the other shards ``among`` these that serve the same list as shard ``index``."""
         rank = self.turn(index)[0]
         return [other for other in among if other != index and self.turn(other)[0] == rank]
 
@@ -272,7 +279,7 @@ class ShardScheduler:
             order.record_first_score(index, score, is_first=is_first)
 
     def record_reply(self, index: int, reply: Settled) -> None:
-        """Record what the ``reply`` of shard ``index`` contains."""
+        """Record the figures in the ``reply`` of shard ``index``."""
         for order, head in zip(self._orders, reply.shard_heads, strict=False):  # each list of the request has a head
             order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
@@ -294,7 +301,7 @@ class ShardSchedulers:
         found = self._kept.get(key)
         if found is None:
             if len(self._kept) >= MAX_SCHEDULERS:
-                self._kept = {}  # not one by one: another thread may be looking
+                self._kept = {}  # a new dict, because another thread may be reading the old one
             orders = [
                 self._all if selection == "*" else ListShardOrder(self._size, set(map(home, selection)))
                 for selection in lists

@@ -1,8 +1,8 @@
 """The shards of a queue: which of them a user, a task or a lease belongs to.
 
-A user lives on one shard with all its tasks, so fairness between users, their limits and their order are each one
-shard's business. Ids made here say their user's bucket, so a call about a task is a call to its shard; a task with a
-chosen id is looked for.
+A user lives on one shard with all its tasks, so each shard alone decides about fairness between its users, their limits
+and their order. A generated task id contains the bucket of its user, so a call about the task goes to its shard. A task
+with a chosen id is searched on all shards.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shards:
         self.missing: tuple[int, ...] = ()
         """The numbers of the shards that can't be reached; iteration leaves them out."""
         self.missing_now: Callable[[], Sequence[int]] = tuple
-        """Returns the missing shards that are known at this moment; ``missing`` is from an earlier one."""
+        """Returns the missing shards that are known at this moment; ``missing`` was set earlier."""
 
     def but(self, missing: Iterable[int]) -> Shards:
         """Return the same shards, with these numbers marked as missing."""
@@ -47,7 +47,9 @@ class Shards:
         return shard.keys.shard not in self.missing
 
     def check_present(self, what: str) -> None:
-        """Raise `ShardsAwayError` if a shard can't be reached. ``what`` begins its message: what could not be done."""
+        """Raise `ShardsAwayError` if a shard can't be reached. ``what`` begins its message, and names the operation
+        that failed.
+        """
         if self.missing:
             raise self.away_error(self.missing, what)
 
@@ -134,19 +136,17 @@ class Shards:
         return Across(self, (yield from self.locate(ids, dict.fromkeys(ids, near) if near else None)))
 
     def route_names(self) -> Commands:
-        """Return commands that read users, runs, namespaces, and tasks whose ids name their shard, as those of `route_tasks`
-        do.
-        """
+        """Return commands that read users, runs, namespaces, and tasks whose ids name their shard, each on its shard."""
         return self.home if len(self.all) == 1 else Across(self, {})
 
 
 def describe_shards(numbers: Sequence[int]) -> str:
-    """``shard 3``, or ``shards 3, 7``."""
+    """Return a text such as ``shard 3``, or ``shards 3, 7``."""
     return f"shard{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 class Across(Commands):
-    """Reads all over the shards: each key is that of the shard on which its user or task lies."""
+    """Commands that read on all shards: each key belongs to the shard of its user or task."""
 
     def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
         self.name, self.config = shards.name, shards.config
@@ -173,7 +173,7 @@ class _KeysAcross(Keys):
 
 
 def indexes_by_shard(places: Iterable[Commands | None]) -> dict[Commands, list[int]]:
-    """The indexes of these, the shards of as many tasks or leases, by shard; without those that are None."""
+    """Return the indexes of ``places`` by shard. ``places`` has the shard of each task or lease; None is left out."""
     found: dict[Commands, list[int]] = {}
     for index, shard in enumerate(places):
         if shard is not None:
@@ -186,8 +186,8 @@ def change_each(
 ) -> Operation[dict[int, RedisConnectionError]]:
     """Run ``act`` on each of these shards; return the errors by the numbers of the shards where it failed.
 
-    Shards that are known to be unreachable come last. After the first of these fails, the others are not tried, so that
-    the call waits only once for a node that does not answer.
+    Shards that are known to be unreachable come last. After the first of these shards fails, the other unreachable
+    shards are not tried, so that the call waits only once for a node that does not answer.
     """
     failures: dict[int, RedisConnectionError] = {}
     for shard in sorted(wanted, key=shards.is_present, reverse=True):
@@ -235,7 +235,7 @@ def sum_over_shards(
 
 
 class AllShardsReader(Protocol):
-    """Sends requests to all shards, or to those that answer."""
+    """Sends requests to all shards, or only to the shards that answer."""
 
     def __call__(self, read: Callable[[Shards], Operation[R]], /) -> R: ...
 

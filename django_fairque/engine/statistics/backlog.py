@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT_HOURS = 170
-"""Hours: seven days, the current hour, and one hour before the first that is shown."""
+"""The number of hours whose records are kept: seven days, the current hour, and one hour before the first shown hour.
+"""
 TOTALS = ("pushed", "finished", "failed", "died", "sla_violated", "promoted", "run:sum")
-"""The shard's counters that an hour's record holds: as they were at its first and at its latest sample."""
+"""The counters of a shard in the record of an hour, with their values at the first and at the latest sample of the
+hour."""
 
 
 @dataclass(frozen=True)
 class HourRecord:
-    """One ``hour`` (× 3600 is its start as Unix time): the most ready tasks (``ready``) and the longest wait of a task that
-    could start (``oldest_us``, in microseconds) of all samples, and `TOTALS` at the first and the latest one.
+    """The record of one ``hour`` (its number; × 3600 is its start as Unix time). ``ready`` is the largest number of
+    ready tasks in its samples, and ``oldest_us`` the longest wait of a task that could start, in microseconds. The
+    record also has `TOTALS` at the first and at the latest sample.
     """
 
     hour: int
@@ -38,7 +41,7 @@ class HourRecord:
 
     @classmethod
     def parse(cls, packed: bytes | None) -> HourRecord | None:
-        """None for a record that is absent or damaged."""
+        """Return the record in these bytes; None if it is absent or damaged."""
         try:
             hour, ready, oldest, *totals = map(int, (packed or b"").split())
         except ValueError:
@@ -61,7 +64,7 @@ class Hour:
 
 
 def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> list[Hour]:
-    """The ``count`` hours from ``first`` on, of the records of each shard."""
+    """Return the ``count`` hours from ``first`` on, from the records of each shard."""
     by_hour: list[dict[int, tuple[HourRecord, list[int]]]] = []
     for records in shards:
         parsed = sorted(filter(None, map(HourRecord.parse, records.values())), key=lambda record: record.hour)
@@ -82,8 +85,9 @@ def hours(shards: Sequence[Mapping[bytes, bytes]], first: int, count: int) -> li
 
 
 def fill_quiet_minutes(records: Sequence[Mapping[bytes, bytes]]) -> list[Mapping[bytes, bytes]]:
-    """Return a shard's records of consecutive minutes with the backlog also in the minutes in which nothing happened: it
-    is that of the minute before."""
+    """Return a shard's records of consecutive minutes. A minute in which nothing happened gets the backlog of the
+    minute before.
+    """
     ready, filled = None, list[Mapping[bytes, bytes]]()
     for record in records:
         filled.append({b"ready": ready} if ready is not None and not record else record)
@@ -92,7 +96,9 @@ def fill_quiet_minutes(records: Sequence[Mapping[bytes, bytes]]) -> list[Mapping
 
 
 def merge(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, Any]:
-    """``ready`` and ``oldest_wait`` in the records of some minutes: the most of all samples, None without any."""
+    """Return ``ready`` and ``oldest_wait`` from the records of some minutes: the largest values of all samples; None
+    without a sample.
+    """
     some = [record for record in records if b"ready" in record]
     return {
         "ready": max((int(record[b"ready"]) for record in some), default=None),
@@ -118,13 +124,13 @@ class Trend:
 
 
 TREND_MIN_SECONDS = 60
-"""Seconds between two samples from which a trend follows, at least."""
+"""The least number of seconds between two samples from which a trend follows."""
 TREND_MAX_SECONDS = 600
-"""Seconds: older samples are not used."""
+"""The largest age in seconds of a sample that is used."""
 TREND_MIN_CHANGE = 2
-"""Tasks by which the backlog must have changed, at least: less is chance."""
+"""The least number of tasks by which the backlog must have changed for a trend; a smaller change is chance."""
 LONGEST_ESTIMATE_SECONDS = 30 * 86_400
-"""Seconds: a longer time is no useful estimate, and is not given."""
+"""The longest estimate in seconds. A longer time is no useful estimate, and is not returned."""
 
 
 def backlog_trend(samples: Sequence[tuple[float, int]], now: float, ready: int, per_second: float) -> Trend | None:
@@ -140,7 +146,8 @@ def backlog_trend(samples: Sequence[tuple[float, int]], now: float, ready: int, 
         None if no task is ready, if no sample is between 1 and 10 minutes old, or if the backlog does not change.
     """
     usable = [sample for sample in samples if TREND_MIN_SECONDS <= now - sample[0] <= TREND_MAX_SECONDS]
-    # The last minute, unless too little has changed: caps and pauses may hold back now what ran earlier.
+    # Use the newest sample from which the backlog has changed enough. Older samples mislead, because limits and pauses
+    # may now hold back tasks that ran at that time.
     changed = [sample for sample in usable if abs(ready - sample[1]) >= TREND_MIN_CHANGE]
     if ready <= 0 or not changed:
         return None

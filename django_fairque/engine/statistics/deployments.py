@@ -19,8 +19,8 @@ MAX_VERSION_CHARACTERS = 100
 
 @dataclass(frozen=True)
 class Deployment:
-    """The first worker with a version of the project's code (``code_version``), or the first one after no worker had it for a
-    minute; ``at`` is when it reported it, as Unix time.
+    """The first report of a version of the project's code (``code_version``) by a worker, or the first report after no
+    worker had the version for a minute. ``at`` is the time of the report, as Unix time.
     """
 
     code_version: str

@@ -1,7 +1,7 @@
 """The health of a queue and the alerts of its tasks.
 
-Health covers whether the server keeps tasks safe and whether workers run. An alert reports a task at risk of missing its SLA,
-a missed SLA, a promotion, a dead letter or lost data; each is delivered once.
+Health covers whether the server keeps tasks safe and whether workers run. An alert reports a task at risk of missing
+its SLA, a missed SLA, a promotion, a dead letter or lost data. Each alert is delivered once.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MAX_ALERTS = 10_000
 
 @dataclass(frozen=True)
 class Alert:
-    """Something about one task (``task_id``, ``name``, ``user_id``, ``priority``) of ``queue``. ``at`` and
-    ``deadline`` are Unix times.
+    """An alert about one task (``task_id``, ``name``, ``user_id``, ``priority``) of ``queue``. ``at`` and ``deadline``
+    are Unix times.
 
-    ``kind`` is one of these: ``at_risk`` (it must start by ``deadline`` to keep its SLA; if that is before ``at``, it is late),
-    ``violated`` (it started after ``deadline``), ``promoted`` (it waited so long that it moved up from
-    ``promoted_from`` to ``priority``),
-    ``died`` (it is a dead letter, for ``reason``, and no worker has reported that: it expired, or its workers died too
-    often), ``given_back`` (it has been given back ``times`` times after it had begun: its processes died, were killed
-    or stopped; at each tenth time). And about none (``task_id`` is empty), from a worker: ``emptied`` (the server has
-    lost everything), ``went_back`` (the last changes are lost, among them this many ``leases``).
+    ``kind`` is one of these: ``at_risk`` (it must start by ``deadline`` to keep its SLA; if that is before ``at``, it
+    is late), ``violated`` (it started after ``deadline``), ``promoted`` (it waited so long that it moved up from
+    ``promoted_from`` to ``priority``), ``died`` (it is a dead letter, for ``reason``, and no worker has reported that:
+    it expired, or its workers died too often), ``given_back`` (it has been given back ``times`` times after it had
+    begun: its processes died, were killed or stopped; at each tenth time). Two kinds come from a worker and are about
+    no task (``task_id`` is empty): ``emptied`` (the server has lost everything), ``went_back`` (the last changes are
+    lost, among them this many ``leases``).
     """
 
     kind: AlertKind
@@ -130,7 +130,7 @@ NO_WORKER_IS_READY = "no worker is running, so tasks that are pushed will wait; 
 LATELY_LOST_SECONDS = 600.0
 """Seconds for which a lost worker makes a queue degraded."""
 LATE_MAINTENANCE_SECONDS = 60
-"""Seconds after which maintenance that should have been done by now is missing."""
+"""Seconds by which maintenance may be late before the queue's health reports it."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,9 @@ def unknown_names(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def _shorten(sentences: Sequence[str], one_more: str, several_more: str) -> list[str]:
-    """Return the first `MAX_NAMES_PER_REASON` sentences and, if some are left out, a sentence with the number of those."""
+    """Return the first `MAX_NAMES_PER_REASON` sentences and, if some are left out, a sentence with the number of
+    left-out sentences.
+    """
     left = len(sentences) - MAX_NAMES_PER_REASON
     more = [(one_more if left == 1 else several_more).format(left)] if left > 0 else []
     return [*sentences[:MAX_NAMES_PER_REASON], *more]
@@ -234,8 +236,9 @@ def unresponsive(workers: Sequence[listing.WorkerRecord]) -> list[str]:
 
 
 def _describe_lines(worker: listing.WorkerRecord) -> str:
-    """Describe the lines of code of its longest-running tasks at the last sample, each line once. The cause may be a task that
-    began later, so it is mentioned that there are others."""
+    """Describe the lines of code of the worker's longest-running tasks at the last sample, each line once. The cause
+    may be a task that began later, so the text mentions that there are other tasks.
+    """
     report = decode_activity(worker)
     if report is None or not report.lines:
         return ""

@@ -1,8 +1,10 @@
-"""``queue.incidents``: what is wrong with a queue, once for each rule and each class of tasks, from its beginning to its end.
+"""``queue.incidents``: the problems of a queue. An incident covers one rule and one class of tasks, from its beginning
+to its end.
 
-Alerts are many: each late task has one. An incident counts those of one rule and one class of tasks. The server decides which
-caller sends a message about it (`IncidentChange`): when it opens, at most every ten minutes while alerts come, and when it is
-over. Workers record alerts and close incidents; ``fairque_health`` closes them as well.
+There are many alerts: each late task has one. An incident counts the alerts of one rule and one class of tasks. The
+server decides which caller sends a message about an incident (`IncidentChange`): when it opens, at most every ten
+minutes while alerts come, and when it is over. Workers record alerts and close incidents; ``fairque_health`` closes
+them as well.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ ALERT_RULES: Mapping[AlertKind, IncidentRule] = {
 QUIET_SECONDS = 300.0
 """Seconds without an alert after which an incident is over, if none of its tasks waits."""
 MAX_INCIDENTS = 1_000
-"""Incidents that are kept, for 30 days (``lua/commands/incident.lua``)."""
+"""The largest number of incidents that are kept, for 30 days (``lua/commands/incident.lua``)."""
 MAX_EVENT_USERS = 20
-"""Users whose alerts are counted separately."""
+"""The largest number of users whose alerts an incident counts separately."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ class Incident:
     """One incident of ``queue``: its ``rule``, and in ``subject`` the class of tasks, the limit or the release. Times are Unix
     times; ``closed_at`` is None while it is open.
 
-    ``alerts`` were counted, the last one at ``last_at``; ``first`` and ``text`` are the texts of the first and of the last.
-    ``users`` has the alerts of up to 20 users, and ``other_users`` those of all others. ``summaries`` were sent in between.
+    ``alerts`` is the number of counted alerts, the last one at ``last_at``; ``first`` and ``text`` are the texts of the
+    first and of the last alert. ``users`` has the numbers of alerts of up to 20 users, and ``other_users`` that of all
+    other users. ``summaries`` is the number of messages that were sent while it was open.
     """
 
     id: str
@@ -91,8 +94,8 @@ class Incident:
 
 @dataclass(frozen=True)
 class IncidentChange:
-    """A message about ``incident`` that this process has to send: it was ``opened``, goes on (``summary``), or is over
-    (``closed``). No other process gets the same one.
+    """A message about an ``incident`` that this process must send: the incident was ``opened``, goes on (``summary``),
+    or is over (``closed``). No other process gets the same message.
     """
 
     kind: Literal["opened", "summary", "closed"]
@@ -285,8 +288,8 @@ class Incidents:
         return next(iter(self._run(read_incidents(self._shards, [check_text(incident_id, "incident_id")]))), None)
 
     def record(self, alerts: Iterable[Alert], *, now: float | None = None) -> list[IncidentChange]:
-        """Count ``alerts`` of `FairQueue.take_alerts` in incidents, which they open. Return the changes about which this
-        caller has to send messages, and no other. Workers call this.
+        """Count ``alerts`` of `FairQueue.take_alerts` in incidents. An alert opens an incident if none is open. Return
+        the changes about which this caller, and no other, has to send messages. Workers call this.
         """
         return self._run(record_alerts(self._shards, alerts, now))
 
@@ -303,10 +306,10 @@ class Incidents:
         return self._run(close_limit(self._shards, name, now))
 
     def lost_workers(self) -> list[LostWorker]:
-        """Return the workers that ended without saying so in the last 24 hours, the latest first.
+        """Return the workers that ended without a report of their stop in the last 24 hours, the latest first.
 
-        A worker is no longer lost if it is back, if a worker of its name has started since, or if somebody has acknowledged
-        the loss.
+        A worker is no longer lost if it runs again, if a worker of its name has started since, or if somebody has
+        acknowledged the loss.
         """
         return self._run(lost_workers(self._shards))
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_SERVED_USERS = 100
-"""Users of a lane who can be served and whose oldest tasks are read, when the oldest tasks of the queue are held back."""
+"""The number of users of each lane whose oldest tasks are read if the oldest tasks of the queue are held back."""
 CLASSES_BY_LANE: dict[Lane, range] = {"normal": range(1, 6), "urgent": range(7, 8)}
 """The classes in each user's sorted set of tasks; CRITICAL tasks are in a list."""
 
 
 @dataclass(frozen=True)
 class WaitingTask:
-    """A task that can start and has not: its ``task_id`` and ``user_id``, and ``since`` when it is ready, as Unix
-    time.
+    """A task that can start but has not started: its ``task_id`` and ``user_id``, and ``since``, the Unix time at which
+    it became ready.
     """
 
     task_id: str
@@ -40,8 +40,8 @@ class WaitingTask:
 class Waits:
     """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back.
 
-    A task is held back while the queue, its user or its organization is paused, while the user or the organization has its
-    number of running tasks or is out of rate, and while its limit by key has no place. Bulk tasks are in neither list.
+    A task is held back while the queue, its user or its organization is paused, while the user or the organization runs
+    as many tasks as it may or is out of rate, and while its limit by key has no place. Bulk tasks are in neither list.
     """
 
     could_start: list[WaitingTask]
@@ -56,7 +56,7 @@ def longest_waits(shards: Shards, limit: int) -> Operation[PartialList[WaitingTa
 
 
 def waits(commands: Commands, limit: int) -> Operation[Waits]:
-    """Read twice ``limit`` tasks: the first ones in the registry of queued tasks, and the first ones that missed their
+    """Read the first ``limit`` tasks in the registry of queued tasks, and the first ``limit`` tasks that missed their
     SLA.
 
     If some of these are held back or in lane bulk, the oldest tasks of the users who are served next are read too. So a
@@ -91,7 +91,7 @@ def waits(commands: Commands, limit: int) -> Operation[Waits]:
 
 
 def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[tuple[WaitingTask, Lane, str]]]:
-    """Read these tasks, each with its lane and the limit at which it waits; empty for none."""
+    """Read these tasks, each with its lane and the limit at which it waits; empty if there is none."""
     records = yield from read_task_fields(commands.keys, ids, "user", "ready", "created", "priority", "waits_at")
     return [
         (
@@ -100,14 +100,14 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[tuple[Wait
             (limit or b"").decode(),
         )
         for task_id, (user, ready, created, priority, limit) in zip(ids, records, strict=True)
-        if user is not None  # the user was forgotten after the registry was read
+        if user is not None  # otherwise the task was deleted after the registry was read
     ]
 
 
 def _find_startable_tasks(
     commands: Commands, at_limits: Mapping[WaitingTask, tuple[Lane, str]]
 ) -> Operation[list[WaitingTask]]:
-    """Return the tasks whose limit has a free place and whose user stands there."""
+    """Return the tasks whose limit has a free place and whose user waits at the limit."""
     keys, limits = commands.keys, sorted({limit for _, limit in at_limits.values()})
     places = [("ZSCORE", keys.limit_users(limit, lane), task.user_id) for task, (lane, limit) in at_limits.items()]
     (clock,), records, found = yield from read_each(

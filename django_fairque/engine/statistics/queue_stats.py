@@ -1,7 +1,7 @@
 """Figures of a whole queue, also per minute and per shard; the usage of a user; and the tasks that have waited longest.
 
-A user's record keeps two hours by the clock (``lua/lib/recent_usage.lua``). The hour before this one counts only with the part
-that lies in the last sixty minutes: at twenty minutes past, two thirds of it.
+A user's record has the current hour by the clock and the previous hour (``lua/lib/recent_usage.lua``). Only the part of
+the previous hour that lies in the last sixty minutes counts: at twenty minutes past, two thirds of it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Percentiles of ``count`` durations, in seconds: ``p50``, ``p95`` and ``p99``. Each is right to 9 %. All are 0
-    when there were none.
+    """Percentiles of ``count`` durations, in seconds: ``p50``, ``p95`` and ``p99``. Each is right to 9 %. All are 0 if
+    there were no durations.
     """
 
     count: int = 0
@@ -47,8 +47,8 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Distribution:
-    """All durations since the queue's first task: how many are in each bucket (``buckets``), and their sum in seconds
-    (``sum_seconds``).
+    """All durations since the queue's first task: the number of durations in each bucket (``buckets``), and their sum
+    in seconds (``sum_seconds``).
 
     Bucket ``b`` contains durations from 2^(b/4) to 2^((b+1)/4) microseconds.
     """
@@ -62,7 +62,7 @@ class Histograms:
     """The histograms of one minute, or the sums of several minutes."""
 
     waits: dict[int, Counter[int]] = field(default_factory=dict)
-    """By priority."""
+    """By priority: the histogram of waits."""
     runs: Counter[int] = field(default_factory=Counter)
     resolutions: Counter[int] = field(default_factory=Counter)
 
@@ -102,13 +102,13 @@ class Histograms:
 
 
 def count_tasks(records: Sequence[Mapping[bytes, bytes]]) -> dict[str, int]:
-    """The numbers of tasks in the records of some minutes, as `Span` has them."""
+    """Return the numbers of tasks in the records of some minutes, by the names that `Span` uses."""
     counted = ("pushed", "finished", "failed", "dead", "violated", "promoted")
     return {name: sum(int(record.get(name.encode(), 0)) for record in records) for name in counted}
 
 
 def add_up_records(records: Sequence[Mapping[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """The records of several shards as one: what is counted there is added up, the oldest wait is the longest of all."""
+    """Add up the records of several shards. Counts are added; the oldest wait is the longest of all."""
     if len(records) == 1:
         return records[0]
     total: Counter[bytes] = Counter()
@@ -150,9 +150,9 @@ def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] =
 
 
 KEPT_MINUTES = 1440
-"""Minutes: what is kept (a little longer) by default, see ``stats_minutes_ttl``."""
+"""The number of minutes whose records are kept by default (``stats_minutes_ttl`` is a little longer)."""
 MAX_ACTIVITY_MINUTES = 7 * KEPT_MINUTES
-"""Minutes: the records of hours are kept for seven days."""
+"""The largest number of minutes of an activity, because the records of hours are kept for seven days."""
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,15 @@ class Span:
     wait: Percentiles
     run: Percentiles
     ready: int | None = None
-    """The most ready tasks of all samples of this span, None without a sample. Workers take one each minute; while no worker
-    runs, each push takes one, and the number stays in minutes in which nothing happens. The latest span may have no sample."""
+    """The largest number of ready tasks in the samples of this span; None without a sample. Workers take a sample each
+    minute. While no worker runs, each push takes a sample, and a minute in which nothing happens keeps the number of
+    the minute before. The latest span may have no sample."""
     oldest_wait: float | None = None
-    """The longest wait of a task that could start, in seconds, in the samples of workers; None without one."""
+    """The longest wait of a task that could start, in seconds, in the samples of workers; None without such a sample.
+    """
     mean_run: float | None = None
-    """The average run time of its attempts in seconds, where ``wait`` and ``run`` are unknown: in spans of an hour or more
-    of an activity that is longer than a day."""
+    """The average run time of the span's attempts in seconds. Only spans of an hour or more in an activity that is
+    longer than a day have it, because ``wait`` and ``run`` are unknown there."""
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,12 @@ class Activity:
     run: Percentiles
     wait_by_priority: dict[str, Percentiles] = field(default_factory=dict)
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now: what happened there is in none of the figures."""
+    """The numbers of shards that can't be reached now; the figures do not include them."""
     wait_by_lane: dict[Lane, Percentiles] = field(default_factory=dict)
 
 
 def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
-    """Return what happened on the shards of ``queue`` in the last ``minutes`` (1 to 10080, seven days), in spans of
+    """Return the activity on the shards of ``queue`` in the last ``minutes`` (1 to 10080, seven days), in spans of
     ``per_span`` minutes.
 
     More than 1440 minutes are read from records of hours: ``per_span`` must be a multiple of 60 then.
@@ -220,7 +222,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
-    first = now // 60 // per_span * per_span - minutes + per_span  # spans begin at round times: they don't flicker
+    first = now // 60 // per_span * per_span - minutes + per_span  # at round times: a reload shows the same spans
     reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
     replies, size = (yield Read(reads)), len(shards)
     filled = [fill_quiet_minutes(replies[shard::size]) for shard in range(size)]
@@ -279,11 +281,11 @@ WAIT_BUCKETS = 16
 
 @dataclass(frozen=True)
 class LastHour:
-    """``busy_seconds`` of worker time, of attempts that ended in it and of running ones until now; ``wait`` of the tasks that
-    started in it.
+    """The usage of the last hour. ``busy_seconds`` is the worker time of attempts that ended in it, and of running
+    attempts until now. ``wait`` has the waits of the tasks that started in it.
 
-    ``wait.count`` is how many tasks started. The percentiles, of waits between 10 ms and 13 hours, are right to a
-    factor of 1.8. ``waits`` is what they follow from: starts by bucket.
+    ``wait.count`` is the number of tasks that started. The percentiles, of waits between 10 ms and 13 hours, are right
+    to a factor of 1.8. ``waits`` has the starts by bucket, from which they follow.
     """
 
     busy_seconds: float = 0.0
@@ -292,8 +294,8 @@ class LastHour:
 
 
 def wait_bucket_middle(bucket: int) -> float:
-    """Return the middle of a bucket of waits, in seconds. The first bucket ends at 10 ms; each later one ends at three
-    times the end of the one before.
+    """Return the middle of a bucket of waits, in seconds. The first bucket ends at 10 ms; each later bucket ends at
+    three times the end of the previous bucket.
     """
     return float(0.01 * 3 ** (bucket - 0.5))
 
@@ -323,7 +325,7 @@ SCORE_EPOCH_SECONDS = 1_735_689_600
 def _running_seconds(record: Mapping[bytes, bytes], now_us: int) -> float:
     """Return the time that a user's running tasks have taken until now, at most one hour each; 0 for a shard's counters.
 
-    Tasks that run in one call count once. ``start`` is the sum of the moments at which the others were handed out.
+    Tasks that run in one call count once: ``start`` is the sum of the moments at which the calls began.
     """
     calls = number(record.get(b"run")) - number(record.get(b"companions"))
     taken = calls * (now_us - SCORE_EPOCH_SECONDS * 1_000_000) - number(record.get(b"start"))
@@ -331,11 +333,13 @@ def _running_seconds(record: Mapping[bytes, bytes], now_us: int) -> float:
 
 
 def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int, float]]:
-    """Return the recorded hours (0 or 1) that overlap the last sixty minutes, each with the part that lies in them."""
+    """Return the recorded hours (0 or 1) that overlap the last sixty minutes, each with the part of it that lies in
+    them.
+    """
     hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
     parts = ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS))
-    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # else an older hour stands at that place
+    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # otherwise the field has an older hour
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
@@ -372,7 +376,7 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
 
 DEFAULT_STATS_MINUTES = 60
 LONGEST_WAITS_READ = 1
-"""Tasks of each kind among which the longest waits are looked for, so that reading them costs the same whatever there is."""
+"""The number of tasks of each kind that are read to find the longest wait, so that the cost of the read is constant."""
 TOTAL_FIELDS = {
     *("pushed", "started", "finished", "failed", "retried", "canceled", "returned", "resolved", "promoted"),
     *("dead", "died", "requeued", "discarded", "dead_letters_shortened", "results_removed", "xcom_removed"),
@@ -402,16 +406,18 @@ class MinuteStats:
     ready: int | None = None
     """The number of ready tasks when the minute's sample was taken, None without a sample (see `Span`)."""
     oldest_wait: float | None = None
-    """The longest wait of a task that could start, in seconds, in the sample of a worker; None without one."""
+    """The longest wait of a task that could start, in seconds, in the sample of a worker; None without such a sample.
+    """
 
 
 @dataclass(frozen=True)
 class DependencyStats:
-    """Tasks that wait for others: how many (``deferred``), and for how many dependencies together (``edges``).
+    """Tasks that wait for other tasks: ``deferred`` is their number, and ``edges`` the number of their dependencies
+    together.
 
-    ``resolution`` are percentiles of how long after its last dependency's end a task was released, in the last hour;
-    ``resolved`` tasks were released since the queue's first task. ``resolving`` ended tasks have dependents that are
-    still to be notified.
+    ``resolution`` are percentiles of the time from the end of a task's last dependency to the task's release, in the
+    last hour. ``resolved`` is the number of tasks that were released since the queue's first task, and ``resolving``
+    the number of ended tasks whose dependents are still to be notified.
     """
 
     deferred: int
@@ -437,8 +443,9 @@ class SlaStats:
     """The SLAs of all tasks since the queue's first task: how often they were at risk (``at_risk``), passed while the
     task still waited (``overdue``), and were missed by a late start (``violated``).
 
-    ``promoted`` tasks moved up a class because they starved, ``promoted_from`` by the class they came from.
-    ``by_priority`` has the first three by the name of the priority that the task had then, the highest first.
+    ``promoted`` is the number of tasks that moved up a class because they starved; ``promoted_from`` has these numbers
+    by the class before. ``by_priority`` has ``at_risk``, ``overdue`` and ``violated`` by the name of the priority that
+    the task had then, the highest first.
     """
 
     at_risk: int
@@ -451,7 +458,8 @@ class SlaStats:
 
 @dataclass(frozen=True)
 class LaneStats:
-    """The tasks of one lane: ``ready`` and ``running`` ones now, and how many have ``started`` since the queue's first task.
+    """The tasks of one lane: the numbers of ``ready`` and ``running`` tasks now, and of tasks that have ``started``
+    since the queue's first task.
 
     ``wait`` are percentiles of the waits of the attempts that ended in the last hour, in seconds; ``waits`` are those of all
     attempts since the queue's first task.
@@ -469,16 +477,17 @@ class QueueStats:
     """A queue at one moment. Counters are since its first task, percentiles and minutes of the last hour; times are in
     seconds.
 
-    ``queue`` is its name. ``states`` are the numbers of tasks by state, ``depth`` those of ready tasks by priority, with
-    ``"URGENT"`` and ``"BULK"`` if tasks of these lanes are ready. ``totals`` are the counters, ``dead`` the dead letters by
-    failure type. ``users`` have a record, ``users_ready`` of them a task of any lane that could start now. ``workers``
-    live. ``due`` waits for a worker's maintenance and moves no further without one: tasks whose time has come, ended
-    leases, users whose rate allows another task. ``paused`` is whether the queue is.
+    ``queue`` is its name. ``states`` are the numbers of tasks by state, ``depth`` those of ready tasks by priority,
+    with ``"URGENT"`` and ``"BULK"`` if tasks of these lanes are ready. ``totals`` are the counters, ``dead`` the dead
+    letters by failure type. ``users`` is the number of users with a record, and ``users_ready`` the number of users
+    with a task of any lane that could start now. ``workers`` is the number of live workers. ``due`` is the number of
+    entries that wait for a worker's maintenance: tasks whose time has come, ended leases, users whose rate allows
+    another task. ``paused`` is whether the queue is paused.
 
     ``oldest_wait_seconds`` is the longest wait of a task that could start and is no bulk task. ``wait`` and ``run`` are
-    percentiles of waits and run times, ``wait_by_priority`` those of waits by priority. ``dependencies`` and ``sla`` are
-    figures of these subjects; ``minutes`` are those of each minute, the oldest first. ``runs`` are as ``waits``, of run
-    times.
+    percentiles of waits and run times, ``wait_by_priority`` those of waits by priority. ``dependencies`` and ``sla``
+    are figures of these subjects; ``minutes`` are the figures of each minute, the oldest first. ``runs`` is like
+    ``waits``, for run times.
     """
 
     queue: str
@@ -502,8 +511,9 @@ class QueueStats:
     """The waits of all attempts since the queue's first task; ``wait`` and ``run`` cover the last hour only."""
     runs: Distribution = field(default_factory=Distribution)
     held_back_wait_seconds: float = 0.0
-    """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or the
-    organization has its number of running tasks or is out of rate. ``oldest_wait_seconds`` is of tasks that could start."""
+    """The longest wait of a task that is held back: the queue, its user or its organization is paused, or the user or
+    the organization runs as many tasks as it may or is out of rate. ``oldest_wait_seconds`` is that of tasks that could
+    start."""
     missing_shards: tuple[int, ...] = ()
     """Numbers of the shards that can't be reached now. Their tasks are in none of the figures, and ``paused`` is about
     the other shards.
@@ -527,7 +537,7 @@ def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[Queu
     """
     check_integer(minutes, "minutes", 0, DEFAULT_STATS_MINUTES)
     shards = tuple(queue)
-    # Workers report to all shards, so the first one knows of all deployments.
+    # Workers report to all shards, so the first shard has all deployments.
     general = [("TIME",), *(("LRANGE", shard.keys(DEPLOYMENTS_KEY), 0, -1) for shard in shards[:1])]
     (clock, *deployed), *found = yield from read_each(
         [general, *(_first_reads(shard) for shard in shards)], only_sound=True
@@ -623,7 +633,7 @@ def _lanes(totals: Mapping[str, int], hour: Histograms) -> dict[Lane, LaneStats]
         ready[read_lane(str(number_of_class))] += totals.get(f"depth:{number_of_class}", 0)
 
     def by_lane(name: str) -> Counter[Lane]:
-        """Split a counter of all tasks, next to which the tasks of the other two lanes are counted."""
+        """Split a counter of all tasks by lane. The tasks of lanes urgent and bulk also have counters of their own."""
         found = Counter[Lane]({lane: totals.get(f"{name}:{lane}", 0) for lane in LANES})
         found["normal"] = totals.get(name, 0) - found.total()
         return found
@@ -645,7 +655,7 @@ def _add_up(distributions: Iterable[Distribution]) -> Distribution:
 
 
 TREND_MINUTES = 10
-"""Minutes from which a trend of the backlog follows."""
+"""The number of minutes from which a trend of the backlog is computed."""
 FINISHED_RATE_MINUTES = 5
 """Whole minutes over which the rate of finished tasks is calculated."""
 
@@ -685,9 +695,9 @@ def _minute(minute: int, record: Mapping[bytes, bytes]) -> MinuteStats:
 
 @dataclass(frozen=True)
 class ShardStats:
-    """One ``shard`` (its number) now: tasks by state (``states``), and how many of its users have something to start
-    (``users_ready``). ``node`` is the address of its node of the cluster, empty without a cluster. Unless ``is_up`` it
-    can't be reached, and nothing is known of it: all numbers are 0.
+    """The figures of one ``shard`` (its number) now. ``states`` are the numbers of tasks by state, and ``users_ready``
+    is the number of its users with a task that could start. ``node`` is the address of its node in the cluster, empty
+    without a cluster. ``is_up`` is False if the shard can't be reached; all numbers are 0 then.
     """
 
     shard: int
@@ -698,7 +708,7 @@ class ShardStats:
 
     @property
     def depth(self) -> int:
-        """Tasks that are ready."""
+        """The number of ready tasks."""
         return self.states[TaskState.QUEUED.value]
 
 

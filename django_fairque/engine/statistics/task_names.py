@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_TASK_NAMES = 100
-"""Names that a shard keeps; the attempts of others count under the empty name."""
+"""The largest number of names that a shard keeps. Attempts of other names count under the empty name."""
 SCHEDULED_SAMPLE = 300
-"""Scheduled tasks that are read to learn how many of each name wait for a retry."""
+"""The number of scheduled tasks that are read to estimate how many tasks of each name wait for a retry."""
 MAX_HOURS = 24
 TOTALS_KEY = "stats:attempts"
 
@@ -30,7 +30,8 @@ TOTALS_KEY = "stats:attempts"
 class AttemptTotals:
     """The attempts of one task name since the queue's first task: ``attempts`` ended, ``failed`` of them failed.
 
-    A name without attempts for more than a day can be dropped for a new one. If it comes back, it begins at 0.
+    A name without attempts for more than a day can be dropped for a new one. If the name comes back, its counts begin
+    at 0.
     """
 
     attempts: int = 0
@@ -148,8 +149,9 @@ def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, floa
 def _read_attempts(
     shards: Shards, this_hour: int, parts: Sequence[float]
 ) -> Operation[Iterator[tuple[str, int, str, float]]]:
-    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. Each hour
-    counts with the part of it that is given."""
+    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. ``parts``
+    has the part of each hour that counts.
+    """
     keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
     records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
     return _parse_attempts(records, parts)

@@ -19,19 +19,22 @@ HALF_HOUR_SECONDS = 1800
 SHOWN_HALF_HOURS = 48
 KEPT_HALF_HOURS = SHOWN_HALF_HOURS + 2
 KEPT_USERS = 15
-"""Users of each half hour and shard."""
+"""The number of users in the record of each half hour and shard."""
 SAMPLED_USERS = 60
-"""Users whose records are read for a sample, at most."""
+"""The largest number of users whose records are read for a sample."""
 RECORDED_WAIT_SECONDS = 1
-"""Seconds: waits that round to less are not recorded."""
+"""The shortest wait that is recorded, in seconds after rounding."""
 MAX_NAME_BYTES = 300
-"""Bytes: users whose ids are longer, written as JSON, are not recorded. Only ids with many control characters are."""
+"""The largest number of bytes in the id of a recorded user, written as JSON. Only ids with many control characters are
+longer."""
 HISTORY_KEY = "stats:waits"
 
 
 @dataclass(frozen=True)
 class SampledWait:
-    """A user with ready tasks that nothing holds back: how long the oldest has waited (``seconds``), how many are ``ready``."""
+    """A user with ready tasks that nothing holds back: ``seconds`` is how long the oldest of them has waited, and
+    ``ready`` is their number.
+    """
 
     user_id: str
     seconds: float
@@ -42,8 +45,8 @@ class SampledWait:
 class HalfHour:
     """The longest waits of one ``half_hour`` (× 1800 is its start as Unix time).
 
-    ``median_seconds`` is the largest median of the waits of all sampled users of a minute. ``users`` are the longest wait in
-    whole seconds and the most ready tasks by user.
+    ``median_seconds`` is the largest median of the waits of all sampled users of a minute. ``users`` has by user the
+    longest wait in whole seconds and the largest number of ready tasks.
     """
 
     half_hour: int
@@ -52,14 +55,14 @@ class HalfHour:
 
     @classmethod
     def from_waits(cls, now: float, waits: Sequence[SampledWait]) -> HalfHour:
-        """The record of one sample."""
+        """Return the record of one sample."""
         users = {wait.user_id: (round(wait.seconds), wait.ready) for wait in waits}
         middle = round(median([wait.seconds for wait in waits])) if waits else 0
         return cls(int(now) // HALF_HOUR_SECONDS, middle, users).keep_recorded_users()
 
     @property
     def field(self) -> str:
-        """The field of the hash; after `KEPT_HALF_HOURS` another half hour has it."""
+        """The field of the record in the hash. The field is used again after `KEPT_HALF_HOURS` half hours."""
         return str(self.half_hour % KEPT_HALF_HOURS)
 
     def with_earlier(self, earlier: HalfHour | None) -> HalfHour:
@@ -76,7 +79,7 @@ class HalfHour:
         return HalfHour(self.half_hour, max(self.median_seconds, earlier.median_seconds), users).keep_recorded_users()
 
     def keep_recorded_users(self) -> HalfHour:
-        """Return this record with only the users that are recorded."""
+        """Return this record with only the users that are kept."""
         fitting = [
             (user, found)
             for user, found in self.users.items()
@@ -91,7 +94,7 @@ class HalfHour:
 
     @classmethod
     def parse(cls, packed: bytes | None) -> HalfHour | None:
-        """None for a record that is absent or damaged."""
+        """Return the record in these bytes; None if it is absent or damaged."""
         try:
             half_hour, middle, users = json.loads(packed or b"")
             found = {valid_text(user): (int(wait), int(ready)) for user, (wait, ready) in users.items()}

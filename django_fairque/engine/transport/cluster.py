@@ -27,9 +27,9 @@ from django_fairque.engine.scripting.operations import BlockingCommand, Scan, Sc
 from django_fairque.engine.scripting.scripts import BASE_KEYS
 
 UNTRUSTED_CERTIFICATE_TEXT = "CERTIFICATE_VERIFY_FAILED"
-"""A part of the text of an error of the encryption library."""
+"""A part of the text of the encryption library's error for a certificate that can't be trusted."""
 CLUSTER_DISABLED_TEXT = "cluster support disabled"
-"""A part of the text of a server's error if it belongs to no cluster."""
+"""A part of the text of the error of a server that belongs to no cluster."""
 REDIRECT_ERRORS = (redis_errors.AskError, redis_errors.TryAgainError)
 """ASK, TRYAGAIN, and MOVED (a subclass of `AskError`): the slot is being moved, or has moved. Nothing was executed."""
 CONNECTION_LOST_ERRORS = (redis_errors.ConnectionError, redis_errors.TimeoutError)
@@ -49,7 +49,7 @@ KEYLESS_COMMANDS = ("TIME", "INFO")
 
 
 def is_cluster(client: Any) -> bool:
-    return hasattr(client, "get_node_from_key")  # which its class has: the client may know no node yet
+    return hasattr(client, "get_node_from_key")  # a method of the class, because the client may know no node yet
 
 
 def knows_nodes(client: Any) -> bool:
@@ -58,7 +58,7 @@ def knows_nodes(client: Any) -> bool:
 
 
 def underlying_error(error: Exception) -> Exception:
-    """Return the error of a node, if it is the reason why a cluster's client found none; else the error itself."""
+    """Return the error of a node, if it is the reason why a cluster's client found no node; otherwise the error itself."""
     cause = error.__cause__ if isinstance(error, redis_errors.RedisClusterException) else None
     for candidate in (cause, cause and cause.__context__):
         if isinstance(candidate, (redis_errors.ResponseError, redis_errors.AuthenticationError)):

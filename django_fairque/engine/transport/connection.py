@@ -85,7 +85,7 @@ class FastConnectionPool(redis.BlockingConnectionPool):
     """
 
     def reset(self) -> None:
-        """Forget all connections. redis-py calls this in a forked child, where they are the parent's."""
+        """Forget all connections. redis-py calls this in a forked child, where the connections are the parent's."""
         self._last: list[Any] = []
         super().reset()  # type: ignore[no-untyped-call]
 
@@ -98,10 +98,10 @@ class FastConnectionPool(redis.BlockingConnectionPool):
                 return super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
             is_ready = False
             try:
-                is_ready = not connection.can_read()  # the server has not closed it
+                is_ready = not connection.can_read()  # the server has not closed the connection
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
                 pass
-            finally:  # also if a time limit raises: else the pool would lose one connection for good
+            finally:  # also if a time limit raises an error: otherwise the pool would lose one connection for good
                 if not is_ready:
                     connection.disconnect()
                     super().release(connection)  # type: ignore[no-untyped-call]
@@ -177,7 +177,7 @@ class SharedConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether commands may be sent over the client's connections, also before earlier ones are answered."""
+        """Whether commands may be sent over the client's connections, also before earlier commands are answered."""
         if not self._is_plain:
             return False
         kind = type(self._client)
@@ -251,7 +251,8 @@ class Connection(SharedConnection):
 
 
 MAX_UNAWAITED_BYTES = 65_536
-"""The largest command that is handed to an event loop without waiting until it is sent: what a transport buffers by default."""
+"""The largest command in bytes that is handed to an event loop without waiting until it is sent. A transport buffers
+this much by default."""
 
 
 class AsyncConnection(SharedConnection):
@@ -297,7 +298,9 @@ class PendingCommand:
             raise
 
     def add(self, command: tuple[Any, ...]) -> bool:
-        """Send a command after the blocking one. Return False if one was sent before, or the wait has ended."""
+        """Send a command after the blocking command. Return False if another command was sent before, or the wait has
+        ended.
+        """
         with self._lock:
             if not self._is_waiting or self._has_more:
                 return False
@@ -339,9 +342,11 @@ def _reply(connection: Any) -> Any:
 
 
 def _needs_command_name(client: Any) -> bool:
-    """Before redis-py 5.3 a pool needs the command's name; since then it warns if it gets one."""
+    """Return whether the pool needs the command's name. Before redis-py 5.3 a pool needs it; since then it warns if it
+    gets one.
+    """
     kind: Any = type(client.connection_pool)
-    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # both classes pass all arguments on
+    if kind in (FastConnectionPool, AsyncFastConnectionPool):  # both classes pass all arguments to their base class
         kind = kind.__base__
     parameter = inspect.signature(kind.get_connection).parameters.get("command_name")
     return parameter is not None and parameter.default is inspect.Parameter.empty
@@ -354,10 +359,10 @@ def with_confirmation(request: ScriptCall, command: tuple[Any, ...]) -> Iterator
 
 
 def check_confirmed(request: ScriptCall, replies: Sequence[Any]) -> Any:
-    """The reply to the call itself.
+    """Return the reply to the call itself.
 
     Raises:
-        NotReplicatedError: it was executed, and too few replicas have confirmed it.
+        NotReplicatedError: the call was executed, and too few replicas have confirmed it.
     """
     failure = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failure is not None:
@@ -383,21 +388,21 @@ class SharedTransport:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Called after a failure: whether nobody waits for the reply any more. Then there is no other attempt."""
+        """Called after a failure. Returns whether nobody waits for the reply any more; then there is no other attempt.
+        """
         self._checked = False
         self._is_cluster = clusters.is_cluster(client)
         self._declares_slot = self._is_cluster and not separate_servers(client)
         self.as_functions = True
-        """Whether commands are called as functions. If not, they are called as scripts: this server or user has no
-        functions.
+        """Whether commands are called as functions. If not, they are called as scripts, because this server has no
+        functions, or this user may not use them.
         """
         self._unreachable = nodes.unreachable_nodes(client)
 
     _sleep: Callable[[float], Any]
     _load_topology: Callable[[bool], Any]
-    """Loads a cluster's slot map; loads it again if it is wrong. Then requests without a key go to another node,
-    because theirs may be gone.
-    """
+    """Loads a cluster's slot map. With True as its argument, loads the map again, because it is wrong. Requests without
+    a key then go to another node, because their node may be gone."""
     _execute: Callable[[ScriptCall, tuple[Any, ...]], Any]
     _read: Callable[[Read], Any]
 
@@ -412,7 +417,7 @@ class SharedTransport:
                     yield from self._prepare(request, policy)
                 if not isinstance(request, ScriptCall):
                     return (yield from self._read_or_block(request))
-                while True:  # at most twice: as a function, and as a script
+                while True:  # the call is sent at most twice: as a function, and as a script
                     try:
                         reply = yield self._execute(request, self._command(request, policy))
                         break
@@ -427,19 +432,19 @@ class SharedTransport:
                 return reply
 
     def _wait_for_retry(self, request: SingleRequest, policy: RetryPolicy, error: Exception) -> Steps:
-        """Wait for the next attempt, or raise the error in the queue's own words if there is none."""
+        """Wait for the next attempt. If there is none, raise the queue's own error for this error."""
         nodes.record_result(self.client, request, error)
         if isinstance(error, redis_errors.ReadOnlyError) and not self._is_cluster:
-            # The node is no primary any more: only a new connection finds the one that is now behind its address.
+            # The node is no primary any more: only a new connection finds the primary that is now behind its address.
             yield self.client.connection_pool.disconnect(inuse_connections=False)
         yield self._sleep(policy.get_pause(error))
 
     def _prepare(self, request: SingleRequest, policy: RetryPolicy) -> Steps:
-        """Load what the next attempt needs, and check the server before the first one."""
+        """Load what the next attempt needs, and check the server before the first attempt."""
         if self._is_cluster:
             yield self._load_topology(self._unreachable.take_expired() or policy.reloads_topology)
         if not self._checked:
-            key = clusters.get_key(request) if self._is_cluster else None  # the node that is to work on the request
+            key = clusters.get_key(request) if self._is_cluster else None  # the node that executes the request
             replies = yield self._read(Read([INFO_COMMAND, *([("EXISTS", key)] if key else [])]))
             check_server(replies[0])
             self._checked = True
@@ -470,8 +475,9 @@ class SharedTransport:
                 yield home.execute_command("FUNCTION LOAD", "REPLACE", functions())
                 yield from delete_unused(home.execute_command)
             except redis_errors.ResponseError as error:
-                # This call becomes a script: a server whose memory is full refuses to load functions, and runs scripts that
-                # remove tasks. Without the right to load functions the next call tries whether somebody else has loaded them.
+                # This call becomes a script: a server whose memory is full refuses to load functions, and runs scripts
+                # that remove tasks. If this user may not load functions, the next call tries whether another process
+                # has loaded them.
                 policy.as_script, policy.loads_function, policy.loads = True, False, 0
                 if not isinstance(error, redis_errors.NoPermissionError):
                     self._switch_to_scripts(error)
@@ -503,7 +509,7 @@ class Transport(SharedTransport):
         self._connections = {server: Connection(server.client) for server in separate_servers(client)}
 
     def _choose_connection(self, request: SingleRequest) -> Connection:
-        """Choose the connection for a request among those to several separate servers."""
+        """Choose the connection for a request among the connections to several separate servers."""
         return self._connections[self.client.get_node_from_key(clusters.get_key(request))]
 
     def send(self, request: Request, seconds: float | None = None, *, in_doubt: bool = False) -> Any:

@@ -59,7 +59,7 @@ class UnreachableNodes:
         return self._until.get(node.name, 0.0) > monotonic()
 
     def missing_shards(self, client: Any, shards: Shards) -> tuple[int, ...]:
-        """The numbers of the shards that lie on these nodes."""
+        """Return the numbers of the shards that are on these nodes."""
         if not self._until:
             return ()
         owners = [(shard.keys.shard, _owner(client, str(shard.keys))) for shard in shards.all]
@@ -167,7 +167,9 @@ def _merge_replies(
 
 
 def run_in_threads(jobs: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """Run all jobs and return their results or errors; all but the first run in threads of their own."""
+    """Run all jobs and return their results or errors. The first job runs in this thread, the others in separate
+    threads.
+    """
     answers: list[T | Exception] = [TimeoutError()] * len(jobs)
 
     def work(index: int) -> None:

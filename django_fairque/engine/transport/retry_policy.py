@@ -1,9 +1,9 @@
 """Whether and when a request to the server that failed is sent again, and which error is raised if it is not.
 
-This is about requests. Whether a failed task is retried is decided in `tasks.execution`.
+This is about requests. `tasks.retries` decides whether a failed task is retried.
 
 A reply that was lost says nothing about its call, so the call is repeated as it was: it carries a nonce or a
-lease token, or changes nothing. The client library's own retries stay out of it (they would repeat anything).
+lease token, or changes nothing. The client library's own retries are not used, because they would repeat any command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ REFUSAL_REASONS = {
 
 
 class RetryPolicy:
-    """Decides what follows a failed attempt of one request, until ``seconds`` have passed or it ``is_futile``."""
+    """Decides after each failed attempt of one request about the next attempt. There is none after ``seconds`` have
+    passed, or if ``is_futile()`` is true.
+    """
 
     def __init__(self, request: SingleRequest, seconds: float, is_futile: Callable[[], bool] = lambda: False) -> None:
         self._is_futile = is_futile
@@ -54,17 +56,17 @@ class RetryPolicy:
         self.attempts = 0
         self.loads = 0
         self.loads_function = False
-        """The server does not have the function: load it before the next attempt."""
+        """Whether the server lacks the function, so that it is loaded before the next attempt."""
         self.as_script = False
-        """The function could not be loaded: the call is sent as a script."""
+        """Whether the function could not be loaded, so that the call is sent as a script."""
         self.is_in_doubt = False
-        """A reply was lost. Whatever the server answers later, it may have executed the request already."""
+        """Whether a reply was lost: the server may have executed the request already, whatever it answers later."""
         self.reloads_topology = False
-        """A slot may belong to another node now: the slot map is loaded again before the next attempt."""
+        """Whether a slot may have moved to another node, so that the slot map is loaded again before the next attempt."""
 
     def get_pause(self, error: Exception) -> float:
-        """Return the seconds to wait before the next attempt. If there is none, raise the queue's own error for this
-        error.
+        """Return the seconds to wait before the next attempt. If there is no next attempt, raise the queue's own error
+        for this error.
         """
         self.attempts += 1
         error = clusters.underlying_error(error)
@@ -91,7 +93,7 @@ class RetryPolicy:
         if passing and monotonic() + pause < self.deadline and not self._is_futile():
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:
-            return 0.0  # once more even after the deadline: the slot map, loaded again, names the right node
+            return 0.0  # one more attempt even after the deadline: the reloaded slot map names the right node
         found = translate_error(error, self.what, self.attempts, self._queue())
         if self.is_in_doubt and isinstance(found, errors.ServerRefusedError):
             found = errors.RedisConnectionError(

@@ -1,4 +1,6 @@
-"""A server's information about itself, and the dangers for tasks in it: for health, and for the system checks."""
+"""A server's information about itself (``INFO``), and the dangers for tasks that it shows. Used by health and by the
+system checks.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,22 @@ VULNERABILITY_FIXES: Mapping[str, Mapping[str, tuple[Version, ...]]] = {
         "Valkey": ((7, 2, 13), (8, 0, 9), (8, 1, 7), (9, 0, 4)),
     },
 }
-"""Vulnerabilities that let a connected client run code on the server's machine, and the first fixed version of each release
-line. Release lines after the last one named here are not affected; nothing is known about earlier ones."""
+"""Vulnerabilities that let a connected client run code on the server's machine, and the first fixed version of each
+release line. Release lines after the last one named here are not affected; nothing is known about earlier release
+lines."""
 
 
 def name_and_version(info: Mapping[str, Any]) -> tuple[str, str]:
-    """``("Valkey", "9.0.1")``. Valkey calls itself Redis 7.2.4 as well."""
+    """Return the name and the version of a server, such as ``("Valkey", "9.0.1")``. Valkey also calls itself Redis
+    7.2.4.
+    """
     if "valkey_version" in info:
         return "Valkey", str(info["valkey_version"])
     return "Redis", str(info.get("redis_version") or "0")
 
 
 def version_numbers(version: str) -> Version:
-    """``(9, 0, 1)`` of ``9.0.1-rc2``."""
+    """Return the numbers of a version: ``(9, 0, 1)`` for ``9.0.1-rc2``."""
     return tuple(int(part) for part in version.partition("-")[0].split(".")[:3] if part.isdigit())
 
 
@@ -59,7 +64,7 @@ def find_vulnerabilities(name: str, version: str) -> Iterator[tuple[str, str]]:
 
 
 def server_mode(info: Mapping[str, Any]) -> str:
-    """``standalone``, ``cluster``, or ``sentinel``."""
+    """Return the mode of a server: ``standalone``, ``cluster``, or ``sentinel``."""
     return str(info.get("server_mode") or info.get("redis_mode") or "standalone")
 
 
@@ -83,7 +88,7 @@ FindingKind = Literal[
 ]
 
 BLOCKING_FINDINGS: tuple[FindingKind, ...] = ("replica", "disk", "unsupported", "full")
-"""Findings with which nothing can be written, or nothing is sent."""
+"""Findings that prevent all writes, or all requests."""
 
 APPEND_ONLY_FILE_IS_OFF = "the append-only file is off: a restart of the server loses what came since its last snapshot"
 
@@ -95,8 +100,8 @@ _EXACT_INTEGERS_SINCE = {"Redis": (7, 2, 5), "Valkey": (7, 2, 6)}
 
 
 def check_server_info(info: Mapping[str, Any]) -> Iterator[tuple[FindingKind, str]]:
-    """Yield each danger as a sentence."""
-    # A cluster's client reads INFO of any node, and sends writes to the right one.
+    """Yield the kind of each danger, and a sentence about it."""
+    # A cluster's client reads INFO of any node, and sends writes to the right node.
     if info.get("role") == "slave" and server_mode(info) != "cluster":
         yield "replica", "the server is a read-only replica; connect to the primary"
     if info.get("aof_last_write_status", "ok") != "ok":

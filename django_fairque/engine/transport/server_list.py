@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListedServer:
-    """One of the servers: its ``name``, which may be shown, and the ``client`` of this server alone."""
+    """One of the servers: its ``name``, which may be shown in messages, and the ``client`` of this server alone."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class BaseServerList:
         return self._servers[0]
 
     def replace_default_node(self) -> None:
-        """Change nothing: the list is fixed."""
+        """Change nothing, because the list of servers is fixed."""
 
     @property
     def nodes_manager(self) -> Self:
@@ -79,13 +79,15 @@ class BaseServerList:
 
 
 class ServerList(BaseServerList):
-    """A synchronous client; thread-safe as those of its servers are."""
+    """A synchronous client of several servers; thread-safe like the clients of its servers."""
 
     def initialize(self) -> None:
-        """Change nothing: the list is fixed."""
+        """Change nothing, because the list of servers is fixed."""
 
     def execute_command(self, *args: Any, target_nodes: Any = None, **options: Any) -> Any:
-        """Send a command to one server, by default the first. With "primaries" all get it; returns the replies by their names."""
+        """Send a command to one server, by default the first. With "primaries", all servers get it; returns the replies
+        by the servers' names.
+        """
         if target_nodes == "primaries":
             return {server.name: server.client.execute_command(*args, **options) for server in self._servers}
         return (target_nodes or self._servers[0]).client.execute_command(*args, **options)
@@ -103,10 +105,10 @@ class ServerList(BaseServerList):
 
 
 class AsyncServerList(BaseServerList):
-    """A client for coroutines."""
+    """A client of several servers for coroutines."""
 
     async def initialize(self) -> None:
-        """Change nothing: the list is fixed."""
+        """Change nothing, because the list of servers is fixed."""
 
     async def execute_command(self, *args: Any, target_nodes: ListedServer | None = None, **options: Any) -> Any:
         """Send a command to one server, by default the first."""
@@ -125,5 +127,5 @@ class AsyncServerList(BaseServerList):
 
 
 def separate_servers(client: object) -> list[ListedServer]:
-    """Return the servers of a client, of which each has one shard; none for other clients."""
+    """Return the servers of a client that has a separate server for each shard; none for other clients."""
     return client.get_nodes() if isinstance(client, BaseServerList) else []

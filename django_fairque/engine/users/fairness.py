@@ -1,8 +1,7 @@
-"""The users that wait, the reasons, and whether a user takes what is due to others: over all users, or a bounded
-number.
+"""Report the users that wait and the reasons, and the users that take the share of others.
 
-The server keeps the sums of weights and of worker time, so these cover all users. Figures of single users are read for
-at most `MAX_USERS_EXAMINED` users; if no more users have tasks or settings, for all of them.
+The server keeps the sums of weights and of worker time, so these figures cover all users. Figures of single users are
+read for at most `MAX_USERS_EXAMINED` users, or for all users with tasks or settings if there are no more.
 """
 
 from __future__ import annotations
@@ -35,22 +34,24 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 MAX_USERS_EXAMINED = 2000
-"""Users whose records are read at once, at most."""
+"""The largest number of users whose records are read at once."""
 SAMPLED_TASKS = 100
-"""Ready tasks drawn at random, and oldest ones, whose users are examined if not all users are."""
+"""If not all users can be examined: the number of random ready tasks, and of the oldest ready tasks, whose users are
+examined."""
 NOISY_MIN_TASKS = 20
-"""A user with fewer waiting tasks is not noisy."""
+"""The least number of waiting tasks of a noisy user."""
 NOISY_TIMES_MEDIAN = 10
 """A noisy user has at least this many times the median number of waiting tasks, over the other users with waiting tasks."""
 UNNOTICED_WAIT_SECONDS = 1.0
-"""Waits up to this are not longer than expected."""
+"""A wait of at most this many seconds never counts as longer than expected."""
 CONTENDING_WAIT_SECONDS = 60.0
-"""A user that waits longer counts in the fairness index although it had no worker time in the last hour."""
+"""A user that waits for more seconds than this counts in the fairness index although it had no worker time in the last
+hour."""
 FIRST_RUN_SECONDS = 0.1
 """The expected run time before a task has ended (``FIRST_COST`` in lua/lib/ring.lua)."""
 MILLIONTHS = 1e6
 SAMPLED_RUNNING = 200
-"""Running tasks of a shard, drawn at random, from which the time follows that all its running tasks have taken."""
+"""The number of random running tasks of a shard from which the run time of all its running tasks is estimated."""
 
 _STAT_FIELDS = split_names("clock paused active active_users mean hour recent:0 recent:1 run:sum finished failed")
 _ORGANIZATION_FIELDS = ("weight", "paused", "cap", "run", "active", "counted", "share")
@@ -62,16 +63,16 @@ _CLASSES_BY_SCORE = tuple(number for number in CLASS_NAMES if number != Priority
 class UserFairness:
     """The service of one user with tasks or settings.
 
-    ``user_id`` is the user. The user has ``running`` tasks and ``ready`` tasks, of which ``waiting`` tasks are held back by
-    nothing and are no bulk tasks: those are expected to wait until no other task can start. ``held_by`` is the reason why its
-    ready tasks can't start (as in `UserStats`), None if they can.
+    ``user_id`` is the user. ``running`` and ``ready`` are the numbers of its running and ready tasks. ``waiting`` is
+    the number of its ready tasks that nothing holds back, without bulk tasks, which are expected to wait until no other
+    task can start. ``held_by`` is the reason why its ready tasks can't start (as in `UserStats`), None if they can.
     ``share_if_busy`` is its share, from 0 to 1, if everyone were busy: its weight / the weights of all active users.
-    ``other_weights`` is the sum of the weights of the other active users, of its organization if it belongs to one.
-    ``weight`` is its own weight. ``busy_seconds`` is its worker time in the last hour, also of its running tasks until
-    now. ``since`` is when its oldest ready task that is no
-    bulk task became ready, as Unix time, None without one; ``wait_seconds`` is the time since then. ``lane_waits`` is
-    that time by lane, in seconds; of lane bulk only for users that are given by id. ``least_seconds`` is the time that its
-    ready tasks need at least if the user has a ``max_running`` or a rate; 0 without these limits.
+    ``other_weights`` is the sum of the weights of the other active users; only those of its organization if it belongs
+    to one. ``weight`` is its own weight. ``busy_seconds`` is its worker time in the last hour, also of its running
+    tasks until now. ``since`` is when its oldest ready task that is no bulk task became ready, as Unix time, None
+    without one; ``wait_seconds`` is the time since then. ``lane_waits`` is that time by lane, in seconds; of lane bulk
+    only for users that are given by id. ``least_seconds`` is the time that its ready tasks need at least if the user
+    has a ``max_running`` or a rate; 0 without these limits.
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
@@ -95,12 +96,12 @@ class UserFairness:
 
     @property
     def can_start(self) -> int:
-        """Its ready tasks, also bulk tasks, unless they are held back."""
+        """The number of the user's ready tasks, with bulk tasks; 0 if they are held back."""
         return 0 if self.held_by else self.ready
 
     @property
     def is_late(self) -> bool:
-        """Whether it waits for a worker, and longer than expected."""
+        """Whether the user waits for a worker for longer than expected."""
         longest = max(UNNOTICED_WAIT_SECONDS, self.expected_wait_seconds)
         return self.waiting > 0 and self.wait_seconds > longest
 
@@ -109,14 +110,14 @@ class UserFairness:
 class Fairness:
     """The division of a queue's workers between its users. Times are in seconds.
 
-    ``active_users`` have a task that can start or that runs, and ``weights`` is the sum of their weights; an
-    organization counts as one user. ``running`` tasks run. ``busy_seconds`` is the worker time of all users in the last
-    hour, also of forgotten users and of running tasks until now; if more than 200 tasks of a shard run, their time follows
-    from a sample. These figures cover the whole queue.
+    ``active_users`` is the number of users with a task that can start or that runs, and ``weights`` is the sum of their
+    weights; an organization counts as one user. ``running`` is the number of running tasks. ``busy_seconds`` is the
+    worker time of all users in the last hour, also of forgotten users and of running tasks until now; if more than 200
+    tasks of a shard run, their time follows from a sample. These figures cover the whole queue.
 
-    ``examined`` are the users that were read, the user with the oldest ready task first. ``users`` have tasks or
-    settings: if that is more than were examined, the other figures cover only the examined users, which were chosen for
-    old tasks, for many tasks, and for having their turn soon.
+    ``examined`` are the users that were read, the user with the oldest ready task first. ``users`` is the number of
+    users with tasks or settings: if not all of them were examined, the other figures cover only the examined users,
+    which were chosen for old tasks, for many tasks, and for having their turn soon.
     """
 
     active_users: int
@@ -126,13 +127,14 @@ class Fairness:
     users: int
     examined: list[UserFairness] = field(default_factory=list)
     noisy_users: tuple[str, ...] = ()
-    """Users with far more waiting tasks than half of the others who have some; those with the most first."""
+    """Users with far more waiting tasks than the median of the other users with waiting tasks; the user with most tasks
+    first."""
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now, and are in none of the figures."""
+    """The numbers of shards that can't be reached now; the figures do not include them."""
 
     @property
     def late_users(self) -> list[UserFairness]:
-        """Quiet users that wait for a worker, and longer than expected; the longest wait first."""
+        """Users that are not noisy and that wait for a worker for longer than expected; the longest wait first."""
         return [user for user in self.examined if user.is_late and user.user_id not in self.noisy_users]
 
     @property
@@ -145,9 +147,9 @@ class Fairness:
     def jain_index(self) -> float | None:
         """Jain's index of the worker time of the last hour, divided by the share if everyone were busy.
 
-        The index covers users who wait now and had worker time, or have waited for more than a minute. 1: these users
-        are served in proportion to their weights. 1 / their number: one of them gets everything. None for fewer than
-        two users.
+        The index covers users who wait now and had worker time, or have waited for more than a minute. The index is 1
+        if these users are served in proportion to their weights, and 1 / their number if one of them gets everything.
+        None for fewer than two users.
         """
         contending = [
             user.busy_seconds / user.share_if_busy
@@ -160,7 +162,7 @@ class Fairness:
         return sum(contending) ** 2 / (len(contending) * squares)
 
     def share_received(self, busy_seconds: float) -> float:
-        """Return the part of all worker time in the last hour, from 0 to 1, that ``busy_seconds`` seconds of it are."""
+        """Return ``busy_seconds`` seconds of worker time as a part, from 0 to 1, of all worker time in the last hour."""
         return min(1.0, busy_seconds / self.busy_seconds) if self.busy_seconds else 0.0
 
     def share_if_busy(
@@ -168,9 +170,9 @@ class Fairness:
     ) -> float:
         """Return a user's share, from 0 to 1, if everyone were busy.
 
-        ``weight`` is its weight, and ``counted`` what is in ``weights`` of it: its weight while it is active, else 0.
-        ``organization`` has the weight of its organization, what is in ``weights`` of that, the sum of the weights of its
-        active members, and its guaranteed share; None if the user belongs to none.
+        ``weight`` is its weight, and ``counted`` the part of ``weights`` from this user: its weight while it is active,
+        else 0. ``organization`` has the weight of its organization, the part of ``weights`` from that organization, the
+        sum of the weights of its active members, and its guaranteed share; None if the user belongs to none.
         """
         # Records are read a moment after the sums, so the difference may be too small.
         if organization is None:
@@ -200,7 +202,9 @@ class _ShardReading:
     """When the oldest ready task of each user and lane became ready, as Unix time."""
 
     def since(self, user_id: str) -> float | None:
-        """Return when the user's oldest ready task that is no bulk task became ready; None without one."""
+        """Return the moment at which the user's oldest ready task that is no bulk task became ready; None without such
+        a task.
+        """
         return min((at for lane, at in self.oldest[user_id].items() if lane != "bulk"), default=None)
 
 
@@ -212,7 +216,7 @@ def fairness(shards: Shards, limit: int, user_ids: Sequence[str]) -> Operation[F
     names: dict[int, list[str]] = {}
     for name in dict.fromkeys(user_ids):
         names.setdefault(shards.get_shard(name).keys.shard, []).append(name)
-    sampled = min(SAMPLED_TASKS, -(-limit // 4))  # at most this many of each of the three kinds
+    sampled = min(SAMPLED_TASKS, -(-limit // 4))  # at most this many tasks of each of the three kinds
     part, sample = (-(-count // max(1, len(present))) for count in (limit, sampled))
     found = yield from read_together(
         [_read_shard(shard, part, sample, names.get(shard.keys.shard, [])) for shard in present]
@@ -284,7 +288,9 @@ def _record(fields: Sequence[str], values: Sequence[bytes | None]) -> Mapping[by
 
 
 def _mean_seconds_since(started: Sequence[Sequence[bytes | None]], now: float) -> float:
-    """Return the mean time since the starts of some running tasks, at most an hour each; a companion in a call counts none."""
+    """Return the mean time since the starts of some running tasks, at most an hour each. A task that shares a call with
+    another task counts as 0.
+    """
     ages = (
         0.0 if companion or moment is None else min(3600.0, max(0.0, now - number(moment) / 1_000_000))
         for moment, companion in started
@@ -293,7 +299,9 @@ def _mean_seconds_since(started: Sequence[Sequence[bytes | None]], now: float) -
 
 
 def _mean_run_seconds(counters: Mapping[bytes, bytes]) -> float:
-    """Use the mean since the first task if there is no recent one: a queue that is fair by tasks keeps none."""
+    """Return the mean run time. Without a recent mean, which a queue that is fair by tasks does not keep, use the mean
+    since the first task.
+    """
     ended = number(counters.get(b"finished")) + number(counters.get(b"failed"))
     mean = number(counters.get(b"mean")) or number(counters.get(b"run:sum")) / max(1.0, ended)
     return mean / 1_000_000 or FIRST_RUN_SECONDS
@@ -405,7 +413,8 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     running = int(number(record.get(b"run")))
     mean = number(record.get(b"mean")) / 1_000_000 or shard.mean
     cap = number(record.get(b"cap"))
-    # The work of the last hour and the next task. If the queue is fair by tasks, each task counts the average run time.
+    # The user's work of the last hour, and its next task. If the queue is fair by tasks, each task counts with the mean
+    # run time.
     if shard.is_fair_by_tasks:
         started = last_hour(record, now_us(shard.now)).wait.count
         counted = (max(0, started - running) + 1) * shard.mean
@@ -422,7 +431,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
         busy_seconds=busy,
         since=since,
         wait_seconds=0.0 if since is None else max(0.0, shard.now - since),
-        # By then its share of the running tasks is more than that.
+        # After this time the user's share of the running tasks is more than its work.
         expected_wait_seconds=counted / (share * whole.running) if whole.running else 0.0,
         other_weights=max(0.0, weights - counted_weight),
         weight=number(record.get(b"weight")) or 1.0,

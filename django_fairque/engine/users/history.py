@@ -60,7 +60,7 @@ class UserHistory:
 
 
 def add_up_periods(periods: Iterable[UserPeriod]) -> UserPeriod:
-    """Return the sums of some periods, from the begin of the first one; there must be one."""
+    """Return the sums of some periods, from the beginning of the first one; at least one period is needed."""
     some = list(periods)
     waits = (sum(period.waits.get(bucket, 0) for period in some) for bucket in range(WAIT_BUCKETS))
     counts = (*(sum(getattr(period, name) for period in some) for name in _COUNTERS), *waits)
@@ -103,7 +103,7 @@ def sums(
 
 
 def _by_number(record: Mapping[bytes, bytes], stored: Iterable[bytes | None], *, is_day: bool) -> dict[int, _Counts]:
-    """Return the counts by the number of the hour or day. The present one is in the user's record."""
+    """Return the counts by the number of the hour or day. The user's record has those of the present hour and day."""
     matches = (_PLACE.fullmatch(value) for value in stored if value is not None)
     found = {int(match[1]): _read_counts(match[2]) for match in matches if match}
     if b"period" in record:

@@ -1,4 +1,4 @@
-"""The organizations of a queue: weight, limit and pause of one, its figures over all shards, and its members.
+"""The organizations of a queue: their weights, limits and pauses, their figures over all shards, and their members.
 
 Each shard that has members of an organization has its own record of it.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 class OrganizationStats:
     """An organization's figures, over the shards of its members.
 
-    ``organization`` is its name. ``weight``, ``max_running`` (None for no limit), ``paused`` and ``share`` (of the worker
-    time that is guaranteed, from 0 to 1, or None) are its settings.
-    ``members`` belong to it, at least ``members_ready`` of them could start something now, whatever holds for the
-    organization: the largest number of members with tasks of one lane, which is all of them unless they use several lanes.
-    ``running`` of their tasks run, ``started`` were started since the organization was made. A weight and a limit hold
-    on each shard: the organization has a place in the ring of each shard.
+    ``organization`` is its name. ``weight``, ``max_running`` (None for no limit), ``paused`` and ``share`` (of the
+    worker time that is guaranteed, from 0 to 1, or None) are its settings. ``members`` is the number of its members.
+    ``members_ready`` is the least number of members with a task that could start now, apart from limits of the
+    organization: the largest number in one lane, which is exact unless members use several lanes. ``running`` is the
+    number of their running tasks, and ``started`` the number of tasks that were started since the organization was
+    made. The weight and the limit apply to each shard separately.
     """
 
     organization: str
@@ -45,9 +45,9 @@ class OrganizationStats:
     running: int
     started: int
     missing_shards: tuple[int, ...] = ()
-    """Shards that can't be reached now: their data is in none of the figures."""
+    """The numbers of shards that can't be reached now; the figures do not include their data."""
     pause: Pause | None = None
-    """The note and the end of its pause; None unless it is paused."""
+    """The note and the end of the organization's pause; None unless it is paused."""
     share: float | None = None
 
     @property
@@ -57,7 +57,7 @@ class OrganizationStats:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has members or settings; else nothing is kept of it."""
+        """Whether the organization has members or settings; otherwise the queue keeps no record of it."""
         return bool(self.members or self.paused or self.max_running or self.share) or self.weight != 1
 
 
@@ -103,7 +103,7 @@ class OrganizationQueue:
 
         ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
-        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        from now. None, the default, is for no end. A later pause replaces the note and the end.
         """
         self._change("pause", pause_fields(note, until, now), now)
 
@@ -118,8 +118,8 @@ class OrganizationQueue:
     def members(self, cursor: str | None = None, limit: int = 100) -> ResultPage[str]:
         """Return a page of the members' ids.
 
-        ``cursor`` is that of the page before; None begins. ``limit`` is the number of users of the queue that are
-        read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
+        ``cursor`` is that of the previous page; None for the first page. ``limit`` is the number of users of the queue
+        that are read, from 1 to 1000; 100 by default. So a page may be empty although more follow.
         """
         return self._read_all_shards(lambda shards: members(shards, self.organization, cursor, limit))
 
@@ -193,7 +193,7 @@ def page(shards: Shards, cursor: str | None, limit: int) -> Operation[ResultPage
 
 
 _READY_BY_LANE = (b"ready", *(b"ready:%d" % class_of(lane, 0) for lane in LANES if lane != "normal"))
-"""The numbers of members with a task of a lane that can be started."""
+"""The fields with the numbers of members that have a task of a lane that can be started."""
 
 
 def combine_records(

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 REPORT_HOURS = 2
 MAX_REPORT_LETTERS = 2_000
-"""Dead letters of all users, the newest, among which those of one user are looked for."""
+"""The number of newest dead letters of all users in which the dead letters of one user are searched."""
 
 
 @dataclass(frozen=True)
 class UserReport:
-    """The figures of ``user_id`` in ``queue``: its ``history``, and in ``recent`` the sums of the last hours of it.
+    """The figures of ``user_id`` in ``queue``: its ``history``, and in ``recent`` the sums of its last hours.
 
     ``errors`` are its dead letters of these hours, grouped by error, the largest group first. A dead letter that was
-    requeued, discarded or removed is counted in ``recent.dead``, and is in no group. ``is_whole`` is False if more than 2,000
-    newer dead letters of all users hide others of this user.
+    requeued, discarded or removed is counted in ``recent.dead``, and is in no group. ``is_whole`` is False if more than
+    2,000 newer dead letters of all users hide older dead letters of this user.
     """
 
     user_id: str
@@ -54,7 +54,7 @@ class UserReport:
 
     @property
     def failing_since(self) -> float | None:
-        """When the oldest of these dead letters became one, as Unix time; None if there is none."""
+        """The Unix time of the oldest dead letter in ``errors``; None if there is none."""
         return min((group.oldest for group in self.errors), default=None)
 
 

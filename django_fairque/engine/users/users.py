@@ -46,13 +46,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class UserStats:
-    """One user's figures. Times are in seconds; counts since the user was last forgotten (idle for an hour),
-    ``last_hour`` of the last sixty minutes.
+    """One user's figures. Times are in seconds. Counts begin when the user was last forgotten (after an idle hour);
+    ``last_hour`` covers the last sixty minutes.
 
     ``user_id`` is the user. These are its settings, None without a limit: ``weight`` (its share, 1 by default),
     ``max_running`` (tasks at once), ``max_backlog`` (waiting tasks), ``max_backlog_bytes``, ``rate`` (such as
     ``"100/60s"``), ``sla`` (seconds within which its tasks should start), ``paused``, ``organization`` (its name).
-    ``organization_paused`` is whether that is paused.
+    ``organization_paused`` is whether the organization is paused.
 
     These are its figures: ``sizes`` (tasks now), ``started``, ``finished`` and ``dead`` (tasks), ``busy_seconds``
     (worker time), ``waited_seconds`` (waits of the tasks that started), ``expected_seconds`` (the mean run time; None
@@ -79,23 +79,26 @@ class UserStats:
     """The number of tasks that may start at once under the rate; None without a rate."""
     max_backlog_bytes: int | None = None
     backlog_bytes: int = 0
-    """Bytes of the tasks that have not ended, of those that were pushed while there was a limit on them."""
+    """The number of bytes of the tasks that have not ended. Only tasks that were pushed while there was a limit on
+    bytes count."""
     organization: str | None = None
     organization_weight: float = 1.0
-    """Its organization's weight among users and other organizations; `weight` is then its weight among the members."""
+    """The weight of the user's organization among users and other organizations. `weight` is then the user's weight
+    among the members."""
     organization_paused: bool = False
     organization_is_full: bool = False
-    """Whether its organization runs as many tasks as it may at once, on this user's shard."""
+    """Whether the user's organization runs as many tasks as it may at once, on this user's shard."""
     held_by: str | None = None
-    """Why none of its ready tasks can start, a key of `HOLD_REASONS`; None if they can."""
+    """The reason why none of the user's ready tasks can start, a key of `HOLD_REASONS`; None if they can."""
     waiting: int = 0
-    """Ready tasks that nothing holds back: they wait for a worker, and for their turn."""
+    """The number of ready tasks that nothing holds back: they wait for a worker, and for their turn."""
     pause: Pause | None = None
-    """The note and the end of its pause; None unless it is paused."""
+    """The note and the end of the user's pause; None unless it is paused."""
     plan: str | None = None
-    """The name of its plan in the setting ``PLANS``; None for none."""
+    """The name of the user's plan in the setting ``PLANS``; None for no plan."""
     explicit: tuple[str, ...] = ()
-    """Settings that a call has set since the user has a plan, such as "weight" and "plan": no plan changes these."""
+    """Settings that calls have set while the user had a plan, such as "weight" and "plan". No plan changes these
+    settings."""
 
 
 HOLD_REASONS = {
@@ -155,7 +158,9 @@ def _read_settings(commands: Commands, user_id: str) -> Operation[Values]:
 
 
 def set_plan(commands: Commands, user_id: str, name: str | None, now: float | None) -> Operation[None]:
-    """Give the user a plan that stays until the next call; with None its usual one, and remove its own limits."""
+    """Give the user a plan that stays until the next call. With None, give it its usual plan, and remove its own
+    limits.
+    """
     plans = commands.config.plans
     if name is None:
         found = (yield Evaluate(partial(plans.look_up, [user_id]), plans.in_thread)) if plans else {}
@@ -179,7 +184,7 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     if not user_ids:
         return []
     reads = [("GET", commands.keys.user(user)) for user in user_ids]
-    # The engine's time, which never goes back.
+    # Use the engine's time, which never goes back.
     time, (clock, paused), *texts = yield from read_sound(
         [("TIME",), ("HMGET", commands.keys.of_user(user_ids[0])("stats"), "clock", "paused"), *reads]
     )
@@ -274,7 +279,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
 
 
 MAX_ENDED_TASKS_EXAMINED = 1000
-"""Ended tasks of all users, the newest, among which those of one user are looked for."""
+"""The number of newest ended tasks of all users in which the tasks of one user are searched."""
 _ENDED_STATES = ("finished", "failed", "canceled")
 
 
@@ -282,7 +287,8 @@ _ENDED_STATES = ("finished", "failed", "canceled")
 class EndedTask:
     """A task that has ended: its ``task_id``, ``name`` and ``state`` (finished, failed: a dead letter, or canceled).
 
-    ``started_at`` and ``ended_at`` are Unix times; ``started_at`` is of the last start, None if it never started.
+    ``started_at`` and ``ended_at`` are Unix times; ``started_at`` is the time of the last start, None if it never
+    started.
     """
 
     task_id: str
@@ -343,7 +349,7 @@ class UserQueue:
 
         ``note`` is a text of at most 200 characters that is shown with the pause; empty by default. ``until`` is the
         moment at which the pause ends by itself, by the server's clock: a Unix time, an aware datetime, or a timedelta
-        from now. None, the default, is for no end. Another pause replaces the note and the end.
+        from now. None, the default, is for no end. A later pause replaces the note and the end.
         """
         self._change("pause", pause_fields(note, until, now), now)
 
@@ -358,8 +364,8 @@ class UserQueue:
     def set_plan(self, plan: str | None, *, now: float | None = None) -> None:
         """Give the user a plan of the setting ``PLANS``, whatever ``PLAN_OF`` returns for it.
 
-        ``plan`` is its name; the user has the values that it has now in the settings of this process. None for the plan
-        that ``PLAN_OF`` returns, which is called; this also removes the limits that other ``set_…`` methods have set.
+        ``plan`` is its name; the user gets the values of this plan in the settings of this process. With None, the user
+        gets the plan that ``PLAN_OF`` returns, and loses the limits that other ``set_…`` methods have set.
         """
         steps = set_plan(self._commands, self.user_id, plan, now)
         self._run(record_change(self._commands, self.user_id, "plan", steps))
@@ -367,7 +373,7 @@ class UserQueue:
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.
 
-        ``organization`` is the organization's name; None for none. Members share what the organization gets: as much
+        ``organization`` is the organization's name; None for no organization. Members share what the organization gets: as much
         as one user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
@@ -387,16 +393,16 @@ class UserQueue:
         many tasks may start at once after a pause, from 1 (the default) to 1,000,000. With 1 they start at equal
         distances.
 
-        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps what was used
-        of the last one. A task starts when a worker fetches it.
+        In any period of the unit's length, at most the rate plus ``burst`` tasks start. A new rate keeps the used part
+        of the last rate. A task starts when a worker fetches it.
         """
         self._change("limits", rate_fields(rate, burst), now)
 
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that. The value holds for tasks that become
-        ready from now on; a task's own ``sla`` takes precedence.
+        ``seconds`` replaces the value of their priority; None restores that value. The value holds for tasks that
+        become ready from now on; a task's own ``sla`` takes precedence.
         """
         self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
 
@@ -434,7 +440,7 @@ class UserQueue:
         """Return the user's tasks that ended last, without payloads and results.
 
         ``examined`` is how many of the newest ended tasks of all users are examined, from 3 to 1000 (the default), in
-        equal parts finished tasks, dead letters and canceled ones. A requeued dead letter has not ended.
+        equal parts finished tasks, dead letters and canceled tasks. A requeued dead letter has not ended.
         """
         return self._run(ended_tasks(self._commands, self.user_id, examined))
 
@@ -450,7 +456,7 @@ class UserQueue:
         """Return the user's figures by hour and by day, and its dead letters of the last hours by error, for a customer report.
 
         ``hours`` is the number of hours by the clock that are added up and whose errors are grouped, from 1 to 48; 2 by
-        default: the present hour and the one before. The errors are of dead letters that are kept. Raises
+        default: the present hour and the previous hour. The errors are of dead letters that are kept. Raises
         `TaskValidationError` if ``hours`` is out of range.
         """
         return self._run(report(self._commands, self.user_id, hours, now))

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WaitReason:
-    """Why a task waits. Moments are Unix times of the engine.
+    """The facts that decide whether and when a task starts. Moments are Unix times of the engine.
 
-    ``task_id`` and ``state`` are the task's; ``now`` is when they were read. ``is_paused`` is whether the queue is.
-    ``user`` has its user's figures. ``user_free_at`` is when the rate allows its user another task, None if it does
-    now. ``users_before`` have their turn in the task's lane earlier (at least; for a member of an organization:
-    organizations and members before it), None when the user can't be served there now. ``position`` is that of
-    `FairQueue.position`. If the task waits at a limit, both are about the users and its user's tasks there.
-    ``lease_ends_at`` is of a running task. ``organization`` is its user's, with the figures of the
-    user's shard.
+    ``task_id`` and ``state`` are the task's; ``now`` is the moment at which the facts were read. ``is_paused`` is
+    whether the queue is paused. ``user`` has the figures of the task's user. ``user_free_at`` is the moment at which
+    the rate allows the user another task, None if it allows one now. ``users_before`` is the least number of users
+    whose turn in the task's lane is earlier (for a member of an organization: of organizations and members before it),
+    None if the user can't be served in that lane now. ``position`` is that of `FairQueue.position`. If the task waits
+    at a limit, ``users_before`` and ``position`` are about the users, and the user's tasks, at that limit.
+    ``lease_ends_at`` is the end of a running task's lease. ``organization`` is the organization of the user, with the
+    figures of the user's shard.
     """
 
     task_id: str
@@ -52,12 +53,14 @@ class WaitReason:
     other_lanes: tuple[Lane, ...] = ()
     """The other lanes in which a task could start now."""
     ahead: float = 0.0
-    """The worker time in seconds (or the number of tasks, if the queue is fair by tasks) by which the urgent tasks of its user
-    are ahead of the user's share; of its organization if it belongs to one, or of both the larger. 0 for other lanes."""
+    """The worker time in seconds (or the number of tasks, if the queue is fair by tasks) by which the urgent tasks of
+    the user are ahead of its share. For a member of an organization, the larger value of the user and its organization.
+    0 for tasks of other lanes."""
     limit: LimitStats | None = None
     """The limit by key at which the task waits, with the figures of the user's shard; None if it waits for its turn only."""
     limit_ahead: float = 0.0
-    """For a task that waits at a limit: by how much all tasks of its user are ahead of the user's share, as ``ahead``."""
+    """For a task that waits at a limit: by how much all tasks of its user are ahead of the user's share, in the unit of
+    ``ahead``."""
 
 
 def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
@@ -90,7 +93,7 @@ def read_wait_reason(shards: Shards, task_id: str) -> Operation[WaitReason]:
     sizes, found = sizes_and_turn[: len(others)], sizes_and_turn[len(others) :]
     pause = decode_pause({b"paused": paused, b"pause_note": note})
     if free_at is not None and stats.pause is not None and float(free_at) / 1_000_000 == stats.pause.until:
-        free_at = None  # this is the end of the user's pause
+        free_at = None  # the user waits for the end of its pause, not for its rate
     record = {} if stats.organization is None else found.pop()
     organization = None if stats.organization is None else combine_records(stats.organization, [record])
     ranks = found[: len(found) // 2] if lane == "urgent" else found

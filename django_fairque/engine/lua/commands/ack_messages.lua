@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Messages have reached their shards: forget them, but for those that were posted anew meanwhile.
+-- Delete the messages that have reached their shards. A message that was posted again with another body meanwhile
+-- stays.
 --
 -- KEYS    base
 -- ARGV    options, n (0..1000), then n × (field, body)

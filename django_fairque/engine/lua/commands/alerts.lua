@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Hand out what people should hear of, each once.
+-- Return the oldest alerts for operators and remove them, so that each alert is sent once.
 --
 -- KEYS    base reply
 -- ARGV    options, limit (1..1000)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Cancel tasks that have not ended, and with them what depends on them (unless its policy is to run anyhow).
+-- Cancel tasks that have not ended. Also cancel the tasks that depend on them, except those whose policy is to run
+-- anyhow.
 --
 -- KEYS    base reply
 -- ARGV    options, reason, n (1..1000), then n ids, and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`): it cancels only tasks

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- Convert the shard's data to another format (engine/model/data_format.py), all of it in this call. Nobody may work on them meanwhile.
+-- Convert all data of the shard to another format (engine/model/data_format.py) in this one call. No process may use
+-- the data meanwhile.
 --
--- No library that reads or writes data by itself is included, because these refuse data of another format.
+-- This command includes no library that reads or writes data by itself, because such a library refuses data of another
+-- format.
 --
 -- KEYS    base workers
 -- ARGV    now (us) or '', options, the format to have ('' only reads), the first version of the package that uses it
@@ -23,7 +25,7 @@ local function exact(number) return string.format('%.17g', number) end
 local living = redis.call('ZRANGEBYSCORE', K.workers, '(' .. exact(now), '+inf', 'LIMIT', 0, 100)
 if not wanted or found == wanted or #living > 0 then return { string.format('%d', found), #living, 0, unpack(living) } end
 
-local attempt = calls.attempt -- a damaged record costs its user or organization, and nobody else
+local attempt = calls.attempt -- a damaged record affects only its user or organization
 
 local function numbers(key, ...)
   local values = attempt('HMGET', key, ...) or {}
@@ -31,7 +33,8 @@ local function numbers(key, ...)
   return values
 end
 
--- Calls `change` with the key of each ring, the key of its owner (the counters, or an organization), and its entries and scores in turns.
+-- Call `change` for each ring with three arguments: the key of the ring, the key of the ring's owner (the shard's
+-- counters or an organization), and a list in which entries and scores alternate.
 local AS_ORGANIZATION = '\255'
 local function each_ring(change)
   change(K.ring, K.stats, redis.call('ZRANGE', K.ring, 0, -1, 'WITHSCORES'))
@@ -46,10 +49,10 @@ local function record_of(entry)
   return P .. 'user:' .. entry
 end
 
-local conversions = {} -- by the higher format: `up` to it from the one before, and `down`
+local conversions = {} -- by the higher of two formats: `up` converts from the format before it, `down` converts back
 
--- Format 1 has no signature that covers a delay or an expiry: its workers would take one for a forgery. Such a signature is longer than
--- the others, by the lengths of time behind it.
+-- Workers of format 1 know no signature that covers a delay or an expiry, and would take it for a forgery. Such a
+-- signature is longer than other signatures, by the lengths of time at its end.
 local SEPARATOR, SIGNATURE, LONGEST = '\30', 23, 64
 local function signed_spans(id)
   local tail = attempt('GETRANGE', P .. 'payload:' .. id, -LONGEST, -1) or ''
@@ -59,8 +62,9 @@ end
 
 conversions[2] = {}
 
--- In format 1 a newcomer stands before its tag, and has a part of the lead (`early`). In format 2 newcomers stand before all tags, by when they
--- came (`came`), and the ring's owner counts the others.
+-- In format 1 a newcomer's position is just before its tag, and its record has its part of the lead in `early`. In
+-- format 2 newcomers come before all tags, ordered by their arrival (`came`), and the ring's owner counts the other
+-- entries in `others`.
 conversions[2].up = function()
   local newest = now
   each_ring(function(ring, owner, entries)
@@ -68,7 +72,7 @@ conversions[2].up = function()
     for i = 1, #entries, 2 do
       local key = record_of(entries[i])
       local early, tag = unpack(numbers(key, 'early', 'tag'))
-      if early > 0 or tonumber(entries[i + 1]) < 0 then -- below 0: a call before has failed after it
+      if early > 0 or tonumber(entries[i + 1]) < 0 then -- a score below 0 was written by an earlier call that then failed
         newest = newest + 1
         attempt('HSET', key, 'came', exact(newest))
         redis.call('ZADD', ring, exact(newest - NEVER), entries[i])
@@ -84,7 +88,7 @@ conversions[2].up = function()
   redis.call('HSET', K.stats, 'newest', exact(newest))
 end
 
--- Newcomers stand at the virtual time, in their order, and the others by their tags, which are not before it.
+-- Place the newcomers at the virtual time, in their order. The other entries keep their tags, which are not lower.
 conversions[2].down = function()
   each_ring(function(ring, owner, entries)
     local vtime, arrival = unpack(numbers(owner, 'vtime', 'arrival'))
@@ -121,11 +125,11 @@ local function each_user(change)
   for _, name in ipairs(redis.call('ZRANGE', K.users, 0, -1)) do change(name, P .. 'user:' .. name) end
 end
 
--- In format 2 the record of a user is a hash.
+-- In format 2 the record of a user is a hash; in format 3 it is one string.
 conversions[3].up = function()
   each_user(function(name, key)
     local user = user_record.read_hash(name, key)
-    if user then redis.call('SET', key, user_record.pack(user)) end -- else missing, converted before, or of another type
+    if user then redis.call('SET', key, user_record.pack(user)) end -- otherwise the record is missing, already converted, or of a wrong type
   end)
 end
 
@@ -134,7 +138,7 @@ conversions[3].down = function()
     local text = attempt('GET', key)
     local user = text and user_record.read(name, key, text)
     if not user then return end
-    local hash = P .. 'converted' -- a call that fails before the last command has changed nothing of the user
+    local hash = P .. 'converted' -- a call that fails before RENAME has not changed the user's record
     redis.call('DEL', hash)
     redis.call('HSET', hash, 'version', 0, unpack(user_record.list(user)))
     redis.call('RENAME', hash, key)

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- Decide which version's declared schedules count, on the shard where that is kept; note on another one which version's do.
+-- Decide which version of the project's code provides the declared schedules. The shard that keeps the versions
+-- decides; other shards are notified of the decision (`note`).
 --
--- The newest deployment counts. A version is deployed when a worker that starts reports it for the first time. A version that was seen before
--- counts again when no worker of the version that counts is left, or when it is adopted. Each time a version begins to count it gets a
--- higher number, by default the moment: `schedule.lua` refuses changes with a lower number, so a slow worker of an older version
--- changes nothing.
+-- The version that was deployed last provides the schedules. A version is deployed when a worker that starts reports it
+-- for the first time. An earlier version provides them again when no worker of the current version is left, or when
+-- somebody adopts it. Each time, the version gets a higher number, by default the current time. `schedule.lua` refuses
+-- changes with a lower number, so a slow worker of an older version changes nothing.
 --
 -- KEYS    base schedules:versions schedules:workers
 -- ARGV    options, action (start, renew or leave of a worker; adopt; note), version, worker ('' for none), for `note` the number of the
@@ -12,7 +13,7 @@
 -- REPLY   the number of the version that counts ('0': none does), this version
 -- COST    6 commands, 2 more for a new version, and 1 for a version that does not count
 -- include numbers calls clock
-local CURRENT = '' -- the field that names the version that counts, and its number
+local CURRENT = '' -- the field that holds the number and the name of the current version
 local KEPT_VERSIONS, KEPT_FOR, SEEN_EVERY, RESTART = 50, 30 * 86400e6, 3600e6, 3e6
 local action, version, worker, amount = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], tonumber(ARGV[FIRST_ARG + 3])
 local versions, workers = K['schedules:versions'], K['schedules:workers']
@@ -29,7 +30,7 @@ end
 local number_of, seen_at = string.match(found[2] or '', '^(%d+) (%d+)$')
 number_of, seen_at = tonumber(number_of), tonumber(seen_at)
 
--- Whether this version is the newest one of those that have workers.
+-- Return whether this version is the newest version that has running workers.
 local function is_newest_running()
   local running = {}
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', workers, '(' .. clock.now_text, '+inf')) do
@@ -46,20 +47,21 @@ local function is_newest_running()
 end
 
 local member = version .. '\0' .. worker
-local ends = tonumber(redis.call('ZSCORE', workers, member) or 0) -- when the worker counts as gone
+local ends = tonumber(redis.call('ZSCORE', workers, member) or 0) -- the moment at which the worker stops counting as running
 local begins = false
 if action == 'leave' then
   begins = false
 elseif not current or action == 'adopt' then
   begins = version ~= current
 elseif version ~= current then
-  -- After an outage of the server no worker counts as running: each must report once before a version replaces another.
+  -- After an outage of the server no worker counts as running. A worker must report once before its version may replace
+  -- the current one.
   local has_reported = action == 'start' or ends > clock.now
   begins = action == 'start' and not number_of or has_reported and is_newest_running()
 end
 
 if action == 'leave' then
-  -- A worker that restarts at once has not gone.
+  -- A worker that leaves counts as running for 3 more seconds, in case it restarts at once.
   if ends > clock.now + RESTART then redis.call('ZADD', workers, numbers.exact(clock.now + RESTART), member) end
   return { numbers.exact(current_number), current or '' }
 end

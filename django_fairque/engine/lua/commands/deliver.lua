@@ -1,11 +1,11 @@
 #!lua
--- Accept tasks of model events and outbox rows, and count the events. A task of an outbox is accepted once, however often its row
--- is read and whatever became of the task meanwhile.
+-- Accept the tasks of model events and of outbox rows, and count the events. A task of an outbox is accepted only once,
+-- however often its row is read, even if the task has ended or was deleted meanwhile.
 --
 -- KEYS    base reply events
 -- ARGV    options, how long it is remembered that a task was delivered (us; 0: these are of no outbox), n (0..1000), then
---         n × (event, times it fired, of them coalesced into an earlier one, times it failed, the last error or ''), then
---         what push.lua takes from "nonce kept" on, kept being 1 (its n may be 0)
+--         n × (event, times it fired, of them coalesced into an earlier one, times it failed, the last error or ''),
+--         then the arguments of push.lua from "nonce kept" on, with 1 for it (its n may be 0)
 -- REPLY   as push.lua; a task that was delivered before is accepted
 -- COST    those of a push, 1 more a task of an outbox, 2 to 5 an event
 -- include numbers keys clock push push_write

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Notify the tasks that wait here for tasks on other shards which have ended, in slices. Known ends change nothing.
+-- Notify the tasks on this shard that depend on ended tasks of other shards. A call notifies at most 50 dependents. An
+-- end that was already reported changes nothing.
 --
 -- KEYS    base
 -- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)
@@ -15,7 +16,7 @@ for i = 1, tonumber(ARGV[FIRST_ARG]) do
 end
 for i, mirror in ipairs(news) do
   redis.call('HSET', keys.remote(mirror.id), 'state', mirror.state)
-  writes.zadd(K.resolving, counters.shard.resolve_turn + i - 1, mirror.id) -- their users are not known here
+  writes.zadd(K.resolving, counters.shard.resolve_turn + i - 1, mirror.id) -- the users of these tasks are not known on this shard
   counters.note_due(clock.now)
 end
 saving.commit()

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Give dead letters up: FAILED becomes CANCELED, and so does what depends on them (unless its policy is to run anyhow).
+-- Give up dead letters: they change from FAILED to CANCELED. The tasks that depend on them are canceled too, except
+-- those whose policy is to run anyhow.
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died), and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`)
@@ -16,7 +17,7 @@ for i = 1, size do
   local task = not seen[id] and task_record.read(id)
   codes[i] = task and task.state == 'failed' and task.died == tonumber(ARGV[FIRST_ARG + 2 * i]) and 1 or 0
   if codes[i] == 1 then
-    seen[id] = true -- not of an old letter: it may stand before the present one
+    seen[id] = true -- set only here: an entry with an old number of deaths may come before the current entry of the same task
     slot.touch(keys.history(task.id))
     task.owner = users.load(task.user)
     tasks[#tasks + 1] = task

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Remove ended tasks before their retention passes.
+-- Delete ended tasks at once, before their retention period ends.
 --
 -- KEYS    base
 -- ARGV    options, n (1..1000), then n ids

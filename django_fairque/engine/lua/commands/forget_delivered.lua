@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Forget soon that tasks of an outbox were delivered: their rows are gone.
+-- Shorten the time for which the delivery of an outbox's tasks is remembered. Their rows are deleted, so no process can
+-- send them again.
 --
 -- KEYS    stats
 -- ARGV    options, how long it is still remembered (us), n (1..1000), then n ids

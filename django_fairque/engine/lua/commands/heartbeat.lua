@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
--- A worker lives: lengthen all its leases, record it, and send it its last command and which of its tasks were canceled.
+-- Record the heartbeat of a worker: extend all its leases, and return its last command and those of its tasks that were
+-- canceled.
 --
--- The canceled tasks of a reply are kept: reported only once, they would be lost with a lost reply, and their tasks run on.
+-- The canceled tasks of a reply are stored, and a repeated call returns them again. Otherwise these tasks would run on
+-- if the reply was lost.
 --
--- Among the fields, `code_version` names the version of the project's code. A version is deployed when the first worker reports it, and again
--- when a worker reports it after no worker has for as long as a record is kept, if another version was deployed meanwhile. A process keeps its
--- code: a version counts only if the worker's last heartbeat, if there was one, had the same.
+-- The field `code_version` names the version of the project's code. A version is deployed when a worker reports it and
+-- no worker has reported it for as long as a worker's record is kept. The same version is not deployed twice in a row.
+-- A process keeps its code: a version counts only if the worker's previous heartbeat, if there was one, had the same
+-- version.
 --
 -- KEYS    base reply workers worker leases revoked
 -- ARGV    options, worker, lease (us), how long its record is kept (us), whether it runs signed tasks only (1 or 0; '' says nothing), n,
@@ -17,7 +20,7 @@
 --         many as the worker has fetched
 -- include numbers calls lists counters clock statistics writes
 local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
-local LOST_KEPT_MS = 86400e3 -- the record of a lost worker stays for so long (lib/lost_workers.lua)
+local LOST_KEPT_MS = 86400e3 -- how long the record of a lost worker is kept (lib/lost_workers.lua)
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
 local command = redis.call('HMGET', K.worker, 'command', 'commanded', 'code_version')
@@ -32,7 +35,7 @@ for i = 1, 2 * tonumber(ARGV[FIRST_ARG + 4]), 2 do
   fields[6 + i], fields[7 + i] = field, value
 end
 local versions, deployments = P .. 'code_versions', P .. 'deployments'
-local reported_at, is_deployed -- when a worker reported this version last
+local reported_at, is_deployed -- `reported_at`: the moment at which a worker last reported this version
 if code_version then
   reported_at = tonumber(calls.attempt('ZSCORE', versions, code_version) or 0)
   if math.abs(clock.now - reported_at) > math.max(ttl, lease) then
@@ -42,7 +45,7 @@ if code_version then
 end
 local epoch = redis.call('HGET', K.stats, 'epoch')
 if not epoch then
-  epoch = clock.now_text -- a worker that sees another epoch knows that the data before it is gone
+  epoch = clock.now_text -- a worker that sees another epoch knows that the earlier data of the shard is gone
   counters.set('epoch', clock.now)
 end
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or ''
@@ -71,13 +74,15 @@ if code_version and math.abs(clock.now - reported_at) > ttl / 4 then
   local oldest = reported_at == 0 and calls.attempt('ZRANGE', versions, 0, -KEPT_VERSIONS - 1)
   if oldest and #oldest > 0 then calls.attempt('ZREM', versions, unpack(oldest, 1, math.min(#oldest, calls.CHUNK))) end
 end
--- The shortest lease of those that workers have renewed in the last minute: a longer one counts when that has not been renewed for a minute.
+-- The shard's `lease` is the shortest lease that workers have renewed in the last minute. A longer lease replaces it
+-- when the shortest one has not been renewed for a minute.
 if counters.shard.lease == 0 or lease <= counters.shard.lease or math.abs(clock.now - counters.shard.heartbeat) > 60e6 then
   counters.set('lease', lease)
   counters.set('heartbeat', clock.now)
 end
--- Pushes without a signature are refused from the first such heartbeat on, also while no worker lives, until only workers that take
--- them have sent heartbeats for as long as a record is kept.
+-- From the first heartbeat of a worker that runs only signed tasks, pushes without a signature are refused, also while
+-- no worker runs. Such pushes are accepted again when, for as long as a worker's record is kept, only workers that
+-- accept unsigned tasks have sent heartbeats.
 local signing = ARGV[FIRST_ARG + 3]
 if signing == '1' then
   counters.set('signed', clock.now)

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Count events of incidents, close incidents that are over, and forget lost workers. An event opens an incident if none of its name is open.
+-- Count the events of incidents, close incidents that are over, and forget lost workers. An event opens an incident if
+-- no incident of its name is open.
 --
--- Only one caller gets each change, so each message is sent once. Any caller can make the next change, so a caller that stopped in between
--- delays nothing. An incident is closed only if its last event is the one that the caller has seen.
+-- Each change is returned to only one caller, so each message is sent once. Any caller can make the next change, so a
+-- caller that stopped delays nothing. An incident is closed only if no event has come since the caller read it.
 --
 -- KEYS    base reply incidents incidents:open
 -- ARGV    options, n, then n × (act (event, close, forget), name or worker, id of a new incident; of close the moment of the last event (us), alerts,
@@ -23,7 +24,7 @@ end
 local acts = {}
 
 function acts.close(change)
-  if not change.open then redis.call('HDEL', K['incidents:open'], change.name) end -- its record has ended
+  if not change.open then redis.call('HDEL', K['incidents:open'], change.name) end -- the record of the incident has expired
   if not change.open or redis.call('HGET', change.key, 'last') ~= change.given then return '' end
   redis.call('HSET', change.key, 'closed', clock.now_text)
   redis.call('HDEL', K['incidents:open'], change.name)
@@ -42,12 +43,12 @@ function acts.event(change)
     redis.call('HINCRBY', key, 'summaries', 1)
   end
   if happened ~= '' then redis.call('HSET', key, 'reported', clock.now_text) end
-  for i = 1, #change.users, 2 do -- the alerts of each of 20 users; those of the others are counted together
+  for i = 1, #change.users, 2 do -- count the alerts of up to 20 users separately, and the alerts of all other users together
     local field = 'user:' .. change.users[i]
     if redis.call('HEXISTS', key, field) == 0 and redis.call('HINCRBY', key, 'users', 1) > MOST_USERS then field = 'other_users' end
     redis.call('HINCRBY', key, field, change.users[i + 1])
   end
-  for _, id in ipairs(change.tasks) do -- a random sample of all of them
+  for _, id in ipairs(change.tasks) do -- keep a random sample of the tasks
     local count = redis.call('HINCRBY', key, 'tasks', 1)
     local index = count <= MOST_TASKS and count or math.random(count)
     if index <= MOST_TASKS then redis.call('HSET', key, 'task:' .. index, id) end
@@ -58,10 +59,11 @@ function acts.event(change)
   return happened
 end
 
--- A lost worker: one of its name is back, or somebody has acknowledged the loss. Its leases end by themselves.
+-- Forget a lost worker, because a worker of this name runs again or somebody has acknowledged the loss. Its leases end
+-- by themselves.
 function acts.forget(change)
   redis.call('ZREM', P .. 'workers:lost', change.name)
-  if tonumber(redis.call('ZSCORE', P .. 'workers', change.name) or 0) > clock.now then return '' end -- its heartbeats came again
+  if tonumber(redis.call('ZSCORE', P .. 'workers', change.name) or 0) > clock.now then return '' end -- the worker sends heartbeats again
   redis.call('ZREM', P .. 'workers', change.name)
   redis.call('DEL', P .. 'worker:' .. change.name)
   return ''
@@ -96,7 +98,7 @@ for _, id in ipairs(ended) do
   redis.call('ZREM', K.incidents, id)
   redis.call('DEL', P .. 'incident:' .. id)
 end
--- Sweeps report whether there is anything to look at.
+-- Sweeps return this counter: 1 if an incident is open or a worker was lost.
 counters.set('incidents', math.min(1, redis.call('HLEN', K['incidents:open']) + redis.call('EXISTS', P .. 'workers:lost')))
 statistics.flush()
 redis.call('SET', K.reply, lists.pack(reply), 'PX', 120000)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Close a limit, so that no task of it starts, or open it. Running tasks go on.
+-- Close a limit, so that none of its tasks starts, or open it again. Tasks that are running continue.
 --
 -- KEYS    base
 -- ARGV    options, id of the limit, act (close or open), of close until when (us; '' for until it is opened, a negative number for this time)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Stop or resume handing out tasks of this shard (pushes go on).
+-- Stop or resume the start of this shard's tasks. Pushes are accepted in any case.
 --
 -- KEYS    base
 -- ARGV    options, paused (0; 1; the moment (us) at which the pause ends; or its length (us) as a negative number), its note ('' for none)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Lease tasks to a worker in up to `limit` turns: the most urgent task of each of the next users in the ring. If it is
--- a batch task, the turn gives up to its batch size of the user's waiting tasks with that name.
+-- Lease tasks to a worker in up to `limit` turns. A turn takes the most urgent task of the next user in the ring. If
+-- that is a batch task, the turn takes up to a batch of the user's waiting tasks with that name.
 --
 -- KEYS    base reply leases
 -- ARGV    options, limit (1..1000), worker, lease (us), woken (0/1), begin, until (lib/selection.lua; '' for none),

@@ -1,5 +1,5 @@
 #!lua
--- Record how far a leased task is, or the log lines of its attempt.
+-- Record the progress of a leased task, or the log lines of its attempt.
 --
 -- KEYS    base
 -- ARGV    options, id, token, progress (opaque bytes); or options, id, token, '', log lines (opaque bytes)
@@ -13,7 +13,7 @@ if not lines then
   redis.call('HSET', keys.task(id), 'progress', ARGV[FIRST_ARG + 2])
   return 1
 end
--- The lines replace earlier lines of the same attempt; the oldest attempts are dropped.
+-- The lines replace earlier lines of the same attempt. Only the lines of the last five attempts are kept.
 local MOST_ATTEMPTS = 5
 local key = P .. 'logs:' .. id
 calls.attempt('HSET', key, token, lines)

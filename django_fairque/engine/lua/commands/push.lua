@@ -1,10 +1,10 @@
 #!lua
--- Accept tasks, each into the state it belongs to: QUEUED, SCHEDULED when its time has not come, DEFERRED while it
--- depends on tasks that have not finished.
+-- Accept tasks. A task becomes QUEUED, SCHEDULED if its time has not come, or DEFERRED if it depends on tasks that have
+-- not finished.
 --
--- A chosen id is an idempotency key while its task lives, for the tasks of one user; a made-up id that is known already is this very call
--- repeated. With a nonce the first reply is kept, so that a repeated call answers as the first one did. A graph is
--- accepted as a whole or not at all.
+-- An id that the caller chose is an idempotency key among the tasks of one user, as long as its task exists. If a
+-- generated id is known already, the call is a repetition. With a nonce the reply is stored, and a repeated call gets
+-- it again. A graph is accepted as a whole or not at all.
 --
 -- KEYS    base reply
 -- ARGV    options, nonce kept (0/1), run id or '', is a graph (0; 1; 2: a part of one

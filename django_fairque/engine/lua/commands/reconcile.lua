@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Give back all leases of a worker except those that it names: the others have not begun, or the worker does not know of them.
+-- Give back all leases of a worker except those that the call names. The tasks of the other leases have not begun, or
+-- the worker does not know of them.
 --
--- None of them counts as a delivery. A repetition of the same call does nothing: the first copy may be carried out late, when the
--- worker has fetched new tasks, of which the call says nothing.
+-- The returned tasks do not count as delivered. A repetition of the same call does nothing. Otherwise a copy that
+-- arrives late would give back tasks that the worker has fetched since.
 --
 -- KEYS    base reply leases
 -- ARGV    options, worker, reason, limit (1..1000), n, then the n tokens that it keeps

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- A worker process is gone: what it had is ready again at once.
+-- Give back the leases of a worker process that has ended, so that its tasks are ready again at once.
 --
--- Only tasks that it was running when it died count as handed out once more (poison accounting); what lay in
--- its buffer had no part in it.
+-- Only the tasks that were running when the process died count as delivered once more, because one of them may have
+-- killed it. Tasks in its buffer had not begun.
 --
 -- KEYS    base workers worker leases revoked
 -- ARGV    options, worker, reason, forget its record (0/1), limit (1..1000), n, then the n tokens it was running when it died by

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Lengthen leases that are still their tasks' current ones.
+-- Extend leases. A lease that is not its task's current lease is not extended.
 --
 -- KEYS    base
 -- ARGV    options, lease (us), n (1..1000), then n × (id, token)

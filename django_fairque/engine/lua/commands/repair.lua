@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Fix what the checker found: the task's own record is what counts, indexes and counters are made to agree with it.
+-- Repair inconsistencies that the invariant checker found. The record of a task is the truth; indexes and counters are
+-- changed to agree with it.
 --
--- Each fix looks again first: what is right (by now) is left alone.
+-- Each repair reads the data again first, and changes nothing if the data is right by now.
 --
 -- KEYS    base workers
 -- ARGV    options, n (1..200), then n × (what, name, detail):
@@ -25,7 +26,7 @@ local function registry_score(task)
   if task.state == 'scheduled' then return tonumber(task.raw.due) or clock.now end
   if task.state == 'deferred' then return task.expires or clock.NEVER end
   if task.state == 'queued' then return deadlines.next_check(task) end
-  if task.state == 'started' then return clock.now end -- its lease is not known to last: another worker may have it
+  if task.state == 'started' then return clock.now end -- the end of the task's lease is unknown, so the lease ends now
   return clock.now + (task.state == 'failed' and options.failed_ttl or options.result_ttl)
 end
 
@@ -52,11 +53,11 @@ local function repair_scheduled(task, moment)
   end
 end
 
--- Whether there is such a task, even if its record is damaged.
+-- Return whether a task with this id exists, even if its record is damaged.
 local function is_known(id) return redis.call('EXISTS', keys.task(id)) == 1 or task_record.read(id) ~= nil end
 
--- Whether nobody knows any more what to do with it: its payload is gone and its head with it, or only its head is left of a task that
--- had ended.
+-- Return whether a task can't be recovered: its payload and its head are gone, or only the head of an ended task is
+-- left.
 local function is_lost(id, task)
   if redis.call('EXISTS', keys.task(id)) == 1 then
     return not task and redis.call('HEXISTS', keys.task(id), 'user') == 0 and redis.call('EXISTS', keys.payload(id)) == 0
@@ -96,7 +97,7 @@ function fix.task(id)
   repair_queue(task)
   repair_scheduled(task, tonumber(redis.call('ZSCORE', K['state:' .. task.state], id)))
   if task.state == 'started' then redis.call('SADD', keys.leases(task.worker), id) end
-  redis.call('SETNX', keys.payload(id), '') -- a lost payload can't be decoded: its task ends as poisoned
+  redis.call('SETNX', keys.payload(id), '') -- an empty payload can't be decoded, so the task ends as poisoned
   if task.state == 'deferred' and redis.call('SCARD', keys.blocked(id)) == 0 then
     task.owner = users.load(task.user)
     task.blockers = {}
@@ -131,7 +132,7 @@ function fix.edge(blocker, waiter)
   local task, blocker_task = task_record.read(waiter), task_record.read(blocker)
   local is_open = blocker_task and blocker_task.state ~= 'finished' and blocker_task.state ~= 'canceled'
   local before = redis.call('SISMEMBER', keys.blocked(waiter), blocker)
-  if task and task.state == 'deferred' then -- complete the edge; an ended blocker is resolved by a later sweep
+  if task and task.state == 'deferred' then -- write all parts of the edge; if the blocker has ended, a later sweep resolves the edge
     redis.call('SADD', keys.blocked(waiter), blocker)
     redis.call('SADD', keys.waiting(blocker), waiter)
     if (task.raw.policy or 'wait') ~= 'wait' then redis.call('SADD', keys.reacting(blocker), waiter) end
@@ -218,7 +219,7 @@ function fix.place(user_name)
     return remove_from_lanes(user_name)
   end
   redis.call('ZADD', K.users, 'NX', numbers.exact(users.is_idle(user) and clock.now + options.user_ttl or clock.NEVER), user_name)
-  if user.held then -- for one task's time at most (and its debt): its moment may be of a clock that was ahead
+  if user.held then -- hold the user for the time of one task (and its debt) at most: the stored moment may come from a clock that was ahead
     local free = math.min(user.held, clock.now + (user.gap or 0) + (user.debt or 0))
     redis.call('ZADD', K.throttled, 'LT', numbers.exact(free), user_name)
   else
@@ -287,7 +288,7 @@ function fix.standing(organization_name)
   rate.note_pause(organization)
   repair_ring(organization)
   if not organization.share then redis.call('ZREM', K.guaranteed, organization_name) end
-  records.set(organization, 'share', organization.share) -- to be placed
+  records.set(organization, 'share', organization.share) -- mark the share as changed, so that saving writes the organization's position
   return 1
 end
 

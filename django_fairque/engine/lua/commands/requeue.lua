@@ -1,5 +1,5 @@
 #!lua
--- Dead letters get another chance: FAILED becomes QUEUED, with a fresh retry budget, keeping its history.
+-- Requeue dead letters: they change from FAILED to QUEUED, have all their retries again, and keep their history.
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died, has a new payload (0/1), payload, class: 0 bulk, 7 urgent, 3 lane normal),
@@ -20,7 +20,7 @@ for i = 1, size do
   local has_payload = task and (ARGV[at + 2] == '1' or (tonumber(task.raw.short) or 0) == 0)
   codes[i] = has_payload and task.state == 'failed' and task.died == tonumber(ARGV[at + 1]) and 1 or 0
   if codes[i] == 1 then
-    seen[ARGV[at]] = true -- not of an old letter: it may stand before the present one
+    seen[ARGV[at]] = true -- set only here: an entry with an old number of deaths may come before the current entry of the same task
     task.owner, task.class = users.load(task.user), tonumber(ARGV[at + 4])
     if ARGV[at + 2] == '1' then task.payload = ARGV[at + 3] end
     local limited = task.owner.max_bytes or options.max_backlog_bytes > 0
@@ -37,15 +37,15 @@ for _, task in ipairs(tasks) do
   counters.set('stamp', math.max(clock.now - clock.EPOCH, counters.shard.stamp + 1))
   task.ready = clock.EPOCH + counters.shard.stamp
   task.raw.warn = nil
-  task.expires = nil -- its expiry has passed or may pass again, and a requeued task is to run
-  -- First what it is no more: left over in a queued task, a moment that has passed would end it again.
+  task.expires = nil -- a requeued task must run, so it does not expire any more
+  -- Delete the fields of the dead letter first. Otherwise a field such as `expires` would end the queued task again.
   redis.call('HDEL', keys.task(task.id), 'expires', 'failure', 'reason', 'ended', 'due', 'delay', 'warn',
     'immediate', 'snoozes', 'short')
   if task.size then
     redis.call('HSET', task.key, 'size', numbers.exact(task.size))
     records.add(task.owner, 'bytes', task.size)
   end
-  -- A task that has failed starts before others again only if somebody chooses that.
+  -- A requeued task gets the lane that the caller chose. So it goes before the tasks of other users only on purpose.
   if queues.lane_of(task.priority) ~= queues.lane_of(task.class) then
     task.priority = task.class
     redis.call('HSET', task.key, 'priority', task.class)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Tasks that wait for their time, or for others, stop waiting: SCHEDULED ones become QUEUED now; DEFERRED ones depend on
--- nothing any more, and become what they would have become when their dependencies had finished.
+-- Let waiting tasks start now. A SCHEDULED task becomes QUEUED. A DEFERRED task loses its dependencies and continues as
+-- if they had finished.
 --
 -- KEYS    base reply
 -- ARGV    options, the state that they are taken from (scheduled or deferred), n (1..1000), then n ids
--- REPLY   one digit per task: 0 unknown, 1 hastened, 2 not in that state (any more)
+-- REPLY   one digit per task: 0 unknown, 1 changed, 2 not in that state (any more)
 -- COST    10 commands a task, and 3 for each of its dependencies
 -- include keys clock replies slot statistics ring users saving task_record moves dependents
 local stored = redis.call('GET', K.reply)

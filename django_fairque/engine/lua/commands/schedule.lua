@@ -1,8 +1,9 @@
 #!lua
--- Keep, change or remove a recurring piece of work.
+-- Store, change or remove a schedule.
 --
--- A change for declared schedules has the number of the version that declares them (`declare.lua`), and is refused when a newer one counts. Such a
--- change keeps the definition that it replaces or removes: when the older version counts again, its schedules are as they were.
+-- A change of declared schedules has the number of the version that declares them (`declare.lua`), and is refused if a
+-- newer version is the current one. The change keeps the definition that it replaces or removes, so that the schedule
+-- returns when the older version becomes the current one again.
 --
 -- KEYS    base reply schedules schedules:due schedules:last schedules:runs schedules:versions schedules:retired
 -- ARGV    options, what (set remove), name, expected definition ('*' for any, '' for none), definition, next (us or ''); for declared
@@ -14,7 +15,7 @@
 local what, name, expected, definition, following = ARGV[FIRST_ARG], ARGV[FIRST_ARG + 1], ARGV[FIRST_ARG + 2], ARGV[FIRST_ARG + 3], ARGV[FIRST_ARG + 4]
 local version_number, replaced, last = ARGV[FIRST_ARG + 5] or '', ARGV[FIRST_ARG + 6] or '', ARGV[FIRST_ARG + 7] or ''
 local known = redis.call('HGET', K.schedules, name) or ''
-if known == definition and what == 'set' and expected ~= '*' then return 1 end -- this very call repeated
+if known == definition and what == 'set' and expected ~= '*' then return 1 end -- the call is a repetition
 if version_number ~= '' then
   local current = redis.call('HGET', K['schedules:versions'], '') or ''
   if tonumber(version_number) < tonumber(string.match(current, '^%d+') or 0) then return 2 end

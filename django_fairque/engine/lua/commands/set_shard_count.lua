@@ -1,5 +1,6 @@
 #!lua
--- Write down on how many shards the queue lies; once it holds anything this does not change by itself.
+-- Record the number of shards of the queue. Once the queue holds data, the number stays unless the caller forces a
+-- change.
 --
 -- KEYS    base shards
 -- ARGV    options, number of shards, 1 to change it whatever was known, number of servers if each has one shard of a queue (else 0)
@@ -13,7 +14,7 @@ if not is_forced then
   if known then return tonumber(known) end
   if redis.call('EXISTS', K.stats) == 1 then return 1 end
 end
-if servers > 0 then -- these are no nodes of a cluster, so keys of other shards can be looked for
+if servers > 0 then -- these servers are not nodes of a cluster, so this script may read keys of other shards
   local before, own = string.match(P, '^(.*:)(%d+)}:$')
   for shard = 0, servers - 1 do
     if shard ~= tonumber(own) and redis.call('EXISTS', before .. shard .. '}:shards') == 1 then return -1 - shard end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Send a worker a command, which it gets with its next heartbeat.
+-- Send a command to a worker, which receives it with its next heartbeat.
 --
 -- KEYS    base worker
 -- ARGV    options, the command (drain, work or stop)
@@ -8,7 +8,8 @@
 -- include numbers clock statistics
 local known = redis.call('HMGET', K.worker, 'id', 'command', 'commanded')
 if not known[1] then return 0 end
--- A command counts if it is later than the last one, also when the clock was set back between them. Repeated, it is the same command.
+-- A worker obeys a command whose moment is later than that of the last command. So a new command gets a later moment
+-- even if the clock was set back, and a repeated command keeps its moment.
 local moment = math.max(clock.now, (tonumber(known[3]) or 0) + (known[2] == ARGV[FIRST_ARG] and 0 or 1))
 redis.call('HSET', K.worker, 'command', ARGV[FIRST_ARG], 'commanded', numbers.exact(moment))
 statistics.flush()

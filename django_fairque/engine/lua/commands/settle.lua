@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Report what became of leased tasks and fetch the next ones, in one call.
+-- Report the outcomes of leased tasks and fetch the next tasks, in one call.
 --
--- An outcome counts only with the task's current token. One that was reported before (the reply was lost) is
--- recognised by its token and answered as the first time; any other, of an old token or of another kind, is stale and
--- changes nothing.
+-- An outcome counts only with the current token of its task. If the reply was lost and the same outcome is reported
+-- again, its token identifies it, and the reply is the same as the first time. Any other outcome, with an old token or
+-- of another kind, is stale and changes nothing.
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
@@ -20,12 +20,14 @@ local ended, codes, seen, given_back = {}, {}, {}, false
 
 local STALE, FINISHED, RETRIED, DEAD, RELEASED, CANCELED = '0', '1', '2', '3', '4', '5'
 
--- The outcome that a settled task keeps in `done`: its token and, if the kind is not `finish`, kind and answer.
+-- Return the text that a settled task keeps in `done`: its token and, unless the kind is `finish`, the kind and the
+-- reply code.
 local function mark(task, code)
   return task.kind and table.concat({ task.token_text, task.kind, code }, ':') or task.token_text
 end
 
--- The code that this very outcome was answered with; STALE if the lease was settled by one of another kind, or is an old one.
+-- Return the code with which this same outcome was answered before. Return STALE if the lease was settled with an
+-- outcome of another kind, or if it is an old lease.
 local function code_of_settled(task, token_text, kind)
   local settled, of_kind, code = (task.done or ''):match('^(%d+):?(%a*):?(%d*)$')
   if settled ~= token_text then return STALE end
@@ -46,7 +48,7 @@ for i = 1, size do
   if string.find(kind, ':', 1, true) then kind, most, last = kind:match('^(%a+):(%d*):(%d*)$') end
   local task = not seen[id] and (is_finish and runs.read or task_record.read)(id)
   if task and task.state == 'started' and task.token_text == token_text then
-    seen[id] = true -- not of a stale one: it may be of another run of that id, before this one
+    seen[id] = true -- set only here: a stale outcome of an earlier run of this task may come before this one
     task.index, task.took, task.body = i, tonumber(ARGV[at + 3]), ARGV[at + 5]
     if not is_finish then
       task.kind, task.delay, task.report = kind, tonumber(ARGV[at + 4]), ARGV[at + 6]
@@ -81,11 +83,12 @@ slot.touch_all()
 bounds.remove_planned()
 if given_back then queues.order_returning(ended) end
 
--- A task that asks for another run in less than a second is rerun at once this often in a row, then once a second, and in the
--- end it is a dead letter: a task that does nothing else would take a worker for itself.
+-- A task that raises Retry with a delay below 1 second runs again at once, `FREE_RETRIES` times in a row, and then once
+-- a second. After `MOST_IMMEDIATE` times it becomes a dead letter. Otherwise such a task would occupy a worker all the
+-- time.
 local IMMEDIATE, FREE_RETRIES, MOST_IMMEDIATE = 1e6, 10, 1000
 
--- A dead letter although retries may be left; `why` comes before the error.
+-- Make the task a dead letter even if it has retries left. `why` is written before the error.
 local function give_up(task, failure, why)
   if not task.is_counted then
     counters.count('failed', 1)
@@ -95,7 +98,7 @@ local function give_up(task, failure, why)
   return DEAD
 end
 
--- The limit of a Retry that it has reached, in words; nil if it has reached none.
+-- Return, as text, the limit of Retry that the task has reached, or nil if it has reached none.
 local function limit_of_retry(task)
   if task.most and (numbers.read(task.raw.snoozes) or 0) >= task.most then
     return 'Retry was raised more often than its max allows, ' .. numbers.exact(task.most)
@@ -104,14 +107,14 @@ local function limit_of_retry(task)
   return nil
 end
 
--- The next attempt begins after the delay of the task, unless the task expires before that.
+-- Schedule the next attempt after the task's delay. If the task would expire before that, make it a dead letter.
 local function run_later(task, retries, deliveries, ...)
   if task.raw.expires and clock.now + task.delay >= numbers.read(task.raw.expires) then
     return give_up(task, 'expired', 'the next attempt would start after expires')
   end
   if task.most then redis.call('HSET', task.key, 'snoozes', numbers.exact((numbers.read(task.raw.snoozes) or 0) + 1)) end
   history.add(task.id, 'failed', task.worker, task.body, task.report, task)
-  if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process outlived it
+  if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process survived, so the task is not suspected of ending processes any more
   moves.to_scheduled(task.owner, task, clock.now + task.delay, 'retries', numbers.exact(retries), 'deliveries', numbers.exact(deliveries), 'done', mark(task, RETRIED), ...)
   counters.count('retried', 1)
   return RETRIED
@@ -128,19 +131,20 @@ function handlers.fail(task)
   task.is_counted = true
   local limit = limit_of_retry(task)
   if limit then return give_up(task, 'failed', limit) end
-  -- No delay: the worker decided that this error is not retried. Else it is, as long as retries are left.
+  -- A failure without a delay is not retried: the worker decided that. With a delay the task is retried while retries
+  -- are left.
   if task.delay and task.retries < task.max_retries then return schedule_retry(task, task.retries + 1) end
   moves.to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
 end
 
--- The task did not end at its hard limit, and its process was killed.
+-- The task exceeded its hard time limit, and its process was killed.
 function handlers.overdue(task)
   quarantine.begin(task)
   return handlers.fail(task)
 end
 
--- The task raised Retry: this uses up none of its retries.
+-- The task raised Retry. This uses none of its retries.
 function handlers.later(task)
   leases.close(task.owner, task, task.took, true)
   local limit = limit_of_retry(task)
@@ -158,7 +162,8 @@ function handlers.later(task)
   return schedule_retry(task, task.retries, 'immediate', numbers.exact(immediate))
 end
 
--- The worker itself failed. The start counts as a delivery; after as many as allowed in a row, it is a failure of the task.
+-- The worker itself failed. The start counts as a delivery. After the allowed number of such deliveries in a row, this
+-- is a failure of the task.
 function handlers.fault(task)
   local most = tonumber(task.raw.max_deliveries) or options.max_deliveries
   if task.deliveries >= most then return handlers.fail(task) end
@@ -210,7 +215,8 @@ if finished > 0 then
   statistics.tally('finished', finished)
 end
 if #ended > 0 then
-  -- Users' records are written once, after the next tasks were handed out. A repeated call hands out none, and writes them here.
+  -- The users' records are written once, after the next tasks are handed out. A repeated call hands out no tasks, so it
+  -- writes the records here.
   if limit > 0 and redis.call('EXISTS', K.reply) == 0 then saving.place_users() else saving.commit() end
 end
 

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Bounded maintenance: start what is due, take back ended leases, expire, forget what has ended long ago.
+-- Do a limited amount of maintenance: start due tasks, take back ended leases, expire tasks, and delete tasks that
+-- ended long ago.
 --
 -- KEYS    base workers schedules:due
 -- ARGV    options; or, to record the sample of a minute and do nothing else: options, ready tasks, the oldest wait (us),
@@ -55,15 +56,15 @@ end
 limits.correct_one(users.load)
 due_work.set_next()
 local served = redis.call('ZCARD', K.ring)
--- Versions before did not count active users. Without organizations all who stand in the ring are active; with them a member of a
--- paused organization is active and not in the shard's ring.
+-- Earlier releases did not count active users. Without organizations, all users in the ring are active. With
+-- organizations, a member of a paused organization is active and not in the shard's ring.
 if counters.shard.groups == 0 and counters.shard.active_users < served then counters.set('active_users', served) end
 if counters.shard.groups == 0 and counters.shard.active == 0 and counters.shard.active_users > 0 then counters.set('active_users', 0) end
 saving.commit()
 if not ring.has_anyone() then
   redis.call('ZREM', K.wake, 'ready')
 else
-  ring.wake_if(true) -- a worker may have taken the marker and died
+  ring.wake_if(true) -- a worker may have taken the wake marker and died
 end
 return {
   due_work.swept.due, due_work.swept.reaped, due_work.swept.expired, due_work.swept.overdue, due_work.swept.freed, due_work.swept.forgotten, due_work.swept.dropped,

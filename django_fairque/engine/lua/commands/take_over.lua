@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Move a lease to another worker: it stays the same lease with the same token, and is renewed and given back with those of that
--- worker.
+-- Move a lease to another worker. The lease keeps its token, and is renewed and given back with the other leases of
+-- that worker.
 --
 -- KEYS    base leases
 -- ARGV    options, id, token, worker that takes it over, lease (us)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Tasks of another shard wait for these: say what has become of them, and tell that shard when they end.
+-- Return the states of tasks for which tasks of another shard wait, and notify that shard when they end.
 --
 -- KEYS    base
 -- ARGV    options, the shard that asks, n (0..1000), n ids

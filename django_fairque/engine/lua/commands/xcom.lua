@@ -1,5 +1,6 @@
 #!lua
--- Keep values that tasks pass to each other, as long as the last of them asks for.
+-- Store values that the tasks of a run pass to each other. A namespace of values is kept for the longest time that any
+-- of its tasks asks for.
 --
 -- KEYS    stats xcom
 -- ARGV    options, ttl (us), most keys in a namespace, namespace, user ('': the values count for nobody), most bytes of the user (0: no
@@ -8,8 +9,8 @@
 --         the user has, those that are too many, and the user's first 50 namespaces with their bytes, in the order of their ends
 -- COST    4 commands; 9 for a user, and 4 for each namespace of the user that has ended or is removed
 -- include numbers calls counters clock slot statistics
-local OVERHEAD = 100 -- bytes of memory that a value takes and that are not its own
-local MOST_ENDED, MOST_NAMED = 100, 50 -- namespaces in one call
+local OVERHEAD = 100 -- bytes of memory that a value takes in addition to its own bytes;
+local MOST_ENDED, MOST_NAMED = 100, 50 -- the largest numbers of ended and of named namespaces in one call
 local ttl, most, namespace, user_name, most_bytes = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1]), unpack(ARGV, FIRST_ARG + 2, FIRST_ARG + 4)
 local at = FIRST_ARG + 5
 local gone = { unpack(ARGV, at + 1, at + tonumber(ARGV[at])) }
@@ -31,15 +32,15 @@ end
 if size > most then return 0 end
 local left = math.max(redis.call('PTTL', K.xcom), math.ceil(ttl / 1000))
 
--- For each user: the namespaces by their ends, their bytes, and the sum of the bytes in the empty field. Both keys end
--- with the last namespace.
+-- The server keeps for each user: the namespaces ordered by their ends, the bytes of each namespace, and the sum of
+-- these bytes in the field with the empty name. Both keys expire with the last namespace.
 local by_end, bytes_by_name = P .. 'xcoms:' .. user_name, P .. 'xcom_bytes:' .. user_name
 local ended = user_name ~= '' and calls.attempt('ZRANGEBYSCORE', by_end, '-inf', clock.now_text, 'LIMIT', 0, MOST_ENDED)
 local counts = ended and calls.attempt('HMGET', bytes_by_name, '', namespace)
-if counts then -- else nobody's, or the keys are damaged
+if counts then -- otherwise the values belong to no user, or the keys are damaged
   local total, freed, is_freed = numbers.read(counts[1] or 0) or 0, 0, {}
   local of_namespace = numbers.read(counts[2] or 0) or 0
-  if is_new then freed, of_namespace = of_namespace, 0 end -- the namespace has ended, and begins again
+  if is_new then freed, of_namespace = of_namespace, 0 end -- the namespace had expired and begins again
   for _, list in ipairs({ ended, gone }) do
     for _, name in ipairs(list) do
       if name ~= namespace and not is_freed[name] then

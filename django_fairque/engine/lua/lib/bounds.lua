@@ -1,22 +1,24 @@
--- Bounds for each user on the data of its ended tasks: the bytes of its results, and the number of complete dead letters.
+-- Limits for each user on the data of its ended tasks: the bytes of its results, and the number of dead letters that
+-- are kept complete.
 --
--- A user's `result_bytes` is the sum of its tasks' `result_size`, and `dead` is the number of its dead letters. `results:{user}` has the
--- tasks with a counted result, by when they ended. A small result is not counted: the record of its task takes as much.
+-- A user's `result_bytes` is the sum of the `result_size` of its tasks, and `dead` is the number of its dead letters.
+-- `results:{user}` contains the user's tasks with a counted result, ordered by their ends. A small result is not
+-- counted, because the task's record takes as much memory.
 --
 -- include heads numbers calls keys options counters clock slot writes records
 
 local bounds = {}
 
-local COUNTED = 1000 -- a result with at most this number of bytes does not count towards `max_result_bytes`
-local MOST_REMOVED = calls.CHUNK -- the largest number of results of a user that one call removes
-local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes: `bounds.shorten` cuts a longer reason off, and removes a larger payload
+local COUNTED = 1000 -- a result of at most this many bytes does not count towards `max_result_bytes`;
+local MOST_REMOVED = calls.CHUNK -- the largest number of a user's results that one call removes;
+local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes: `bounds.shorten` cuts off a longer reason, and removes a larger payload
 
 local function results_key(user_name) return P .. 'results:' .. user_name end
 
-local plans -- by user: the bytes of its new results, which results to remove, and by how many bytes the new ones are still too large
+local plans -- by user: the bytes of its new results, the old results to remove, and the bytes by which the new results are still too large
 each_call(function() plans = nil end)
 
--- Call it for each task that finishes, before the first write.
+-- Call this for each finishing task, before the first write.
 function bounds.note_result(user, body)
   if #body <= COUNTED then return end
   plans = plans or {}
@@ -29,7 +31,7 @@ function bounds.note_result(user, body)
   plan.added = plan.added + #body
 end
 
--- Choose the user's oldest results, as many as must be removed. Reads only.
+-- Choose the user's oldest results that must be removed to make room. This only reads.
 function bounds.plan()
   for user, plan in pairs(plans or {}) do
     plan.excess = options.max_result_bytes > 0 and math.max(0, user.result_bytes + plan.added - options.max_result_bytes) or 0
@@ -58,7 +60,8 @@ function bounds.remove_planned()
   end
 end
 
--- The fields of a finished task that keep its result. A result for which there is no room, although the older ones are removed, is not kept.
+-- Return the fields of a finished task that store its result. If there is no room even after the removal of older
+-- results, the result is not stored.
 function bounds.result_fields(user, task, body)
   if body == '' then return end
   local size = #body
@@ -76,24 +79,24 @@ end
 
 function bounds.touch_result(user_name) slot.touch(results_key(user_name)) end
 
--- Its result is gone, or goes in this call.
+-- Subtract a result that is gone, or is removed by this call, from the user's bytes.
 function bounds.forget_result(user, id, size)
   writes.zrem(results_key(user.name), id)
   records.add(user, 'result_bytes', -size)
 end
 
--- For repair: the task is among its user's results if it has a counted one.
+-- Repair the index `results:{user}`: it contains the task if the task has a counted result.
 function bounds.repair_result(user_name, id, task)
   local is_there = task and task.state == 'finished' and task.user == user_name and task.raw.result_size
   local key = results_key(user_name)
   return is_there and redis.call('ZADD', key, task.raw.ended or clock.now_text, id) or redis.call('ZREM', key, id)
 end
 
--- Whether further dead letters of this user are kept in a short form.
+-- Return whether further dead letters of this user are kept only in a short form.
 function bounds.is_full(user) return options.max_dead_letters > 0 and user.dead >= options.max_dead_letters end
 
--- Bring a task that becomes a dead letter into its short form: without its earlier attempts, their log lines, and a large payload. Its
--- field `short` is the number of bytes of the payload that was removed. Returns the reason as it is kept.
+-- Shorten a task that becomes a dead letter: remove its earlier attempts, their log lines, and a large payload. Its
+-- field `short` is the number of bytes of the removed payload. Returns the reason in the form that is stored.
 function bounds.shorten(task, reason)
   local text = calls.attempt('GETRANGE', keys.payload(task.id), 0, heads.MOST - 1)
   local _, payload_at = heads.read(text)
@@ -105,7 +108,7 @@ function bounds.shorten(task, reason)
   redis.call('HSET', task.key, 'short', numbers.exact(removed))
   redis.call('DEL', keys.history(task.id), P .. 'logs:' .. task.id)
   counters.count('dead_letters_shortened', 1)
-  if #reason > SHORT_REASON then -- no character is cut in two
+  if #reason > SHORT_REASON then -- cut the reason between two UTF-8 characters
     local last = SHORT_REASON
     while last > 0 and string.find(reason, '^[\128-\191]', last + 1) do last = last - 1 end
     reason = string.sub(reason, 1, last) .. '…'

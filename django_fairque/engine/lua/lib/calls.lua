@@ -1,15 +1,15 @@
--- Calls on keys that may be damaged: such a key costs its user or its task, and nobody else.
+-- Calls on keys that may be damaged. A damaged key affects only its user or its task.
 
 local calls = {}
 
-calls.CHUNK = 1000             -- most members in one variadic command (unpack fails at 8000)
+calls.CHUNK = 1000             -- most members in one variadic command (Lua's unpack fails at 8000)
 
--- Make one call on a key that belongs to one user, organization or task. Returns nil if that key is of another type than
--- the queue writes: nothing is changed then.
+-- Make one call on a key of one user, organization or task. Returns nil and changes nothing if the key has another type
+-- than the queue writes.
 function calls.attempt(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  if string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then return redis.call(command, key, ...) end -- raises the error again
+  if string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then return redis.call(command, key, ...) end -- raises any other error again
   return nil
 end
 

@@ -1,15 +1,18 @@
--- The charges for tasks, to a user and its organization: the expected cost when a task is handed out, the actual one when it has ended.
+-- Charge a user and its organization for tasks: the expected cost when a task is handed out, the actual cost when it
+-- has ended.
 --
 -- include options counters clock records ring recent_usage rate queues lanes limits guarantees
 
 local charges = {}
 
-local add = records.add -- called often
+local add = records.add -- a local alias, which Lua finds faster: this function is called often
 
--- Charge a task that is handed out at this place in the user's ring, and at the other one in the shard's ring if the user is in an
--- organization (both nil: by a list). An urgent turn of the organization may go to a member's task of another lane. Returns the cost, and its
--- parts of the lead in the shard's ring and in the organization's. Invariant: the user and its organization are charged the same cost. By tasks,
--- a batch counts as one. `ring_lane`: the lane for the tags, if it is another one.
+-- Charge a task that is handed out. `place` is the user's position in its ring, `organization_place` that of its
+-- organization in the shard's ring. Both are nil if the task was handed out by a list of users. In an urgent turn of an
+-- organization, the member's task may be of another lane. Returns the cost, and its parts of the lead in the shard's
+-- ring and in the organization's ring. Invariant: the user and its organization are charged the same cost. With
+-- `fair_by` tasks, a batch counts as one task. `ring_lane` is the lane whose tags are charged, if that is not the
+-- task's lane.
 function charges.add(user, place, organization_place, is_companion, lane, organization_lane, ring_lane)
   local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
   rate.forget_step(user)
@@ -18,15 +21,15 @@ function charges.add(user, place, organization_place, is_companion, lane, organi
   counters.set('running', counters.shard.running + 1)
   if lane ~= 'normal' or lanes.are_used() then lanes.account(lane, 1, cost) end
   guarantees.charge(user.ring_owner, cost)
-  if user.gap then -- a token bucket kept as one number, the "theoretical arrival time" of the GCRA
+  if user.gap then -- a token bucket stored as one number, the "theoretical arrival time" of the GCRA algorithm
     records.set(user, 'tat', math.max(user.tat or 0, clock.now) + user.gap)
     rate.hold_if_out_of_tokens(user)
   end
   return cost, part, organization_part
 end
 
--- Charge more tasks in the turn of a user that was charged for one. Invariant: the virtual time stays, because no other user waits for
--- its turn meanwhile.
+-- Charge further tasks in the turn of a user that was charged for its first task. Invariant: the virtual time stays,
+-- because no other user waits for its turn meanwhile.
 function charges.add_tasks(user, tasks, cost)
   for _, one in ipairs({ user, user.group and user.ring_owner }) do
     ring.account(one, tasks, tasks * cost, tasks * (clock.now - clock.EPOCH), 0, 0)
@@ -37,9 +40,9 @@ function charges.add_tasks(user, tasks, cost)
   guarantees.charge(user.ring_owner, tasks * cost)
 end
 
--- Replace the expected cost of a task that has ended, or was given back, by the actual one. Invariant: a task that was given back costs
--- nothing, and used no rate token. A call adds up the tasks of a user that
--- ended, and of those that were given back, and the user's record gets the sums when it is saved.
+-- Replace the expected cost of a task that has ended or was given back by the actual cost. Invariant: a task that was
+-- given back costs nothing and uses no rate token. A call adds up the costs of a user's ended tasks, and those of its
+-- returned tasks. The sums are written when the user's record is saved.
 function charges.settle(user, task, took, waited, is_run)
   local which = is_run and 'ended' or 'given_back'
   local sums = user[which]

@@ -1,6 +1,7 @@
--- The engine's time. A change of the server's clock neither ends leases nor lets the time go back.
+-- The engine's time. A change of the server's clock ends no lease. The engine's time goes back only if the clock was
+-- set back by more than a minute.
 --
--- Each command includes this library: at each call it reads the counters and refuses data of another format.
+-- Each command includes this library. At each call it reads the shard's counters and refuses data of another format.
 --
 -- include heads numbers calls keys counters
 
@@ -8,16 +9,18 @@ local clock = {}
 
 local CHUNK = calls.CHUNK
 
-clock.EPOCH = 1735689600000000 -- 2025-01-01 in microseconds: a stamp counts from here
-clock.NEVER = 9e15             -- a moment that does not come (2255), still an exact integer in a double
+clock.EPOCH = 1735689600000000 -- 2025-01-01 in microseconds; stamps count from here;
+clock.NEVER = 9e15             -- a moment that never comes (in 2255), still an exact integer in a double
 
--- The server's clock was set forward, or for so long nobody has called: leases keep what was left of them. Each is spared
--- once until it is renewed (`spared`: the end of the last one that was), so one that nobody renews lasts twice at most.
+-- The server's clock was set forward, or no call came for a long time. Every lease then gets back the time that it had
+-- left at the last call. Until a lease is renewed this happens only once (`spared` is the end of the last such lease),
+-- so a lease that is never renewed lasts at most twice as long.
 --
--- While a worker lives, somebody calls at least as often as it sends heartbeats, three times in a lease. So if there was a heartbeat
--- within half a lease before the last call, and then no call for half a lease, it was the clock: a lease that is renewed has two
--- thirds of its length left at a heartbeat's latest, and outlives any smaller step. If it was not (all workers died or were cut off at
--- once), their tasks wait for once more what was left of their leases.
+-- While a worker runs, a call comes at least with each heartbeat, three times in the length of a lease. So if a
+-- heartbeat came within half a lease before the last call, and then no call came for half a lease, the clock was
+-- changed. A smaller step ends no lease, because a renewed lease has two thirds of its length left at the next
+-- heartbeat. If the clock was not changed (all workers died or were cut off at once), their tasks wait for the
+-- remaining time of their leases once more.
 local STEP = 120e6
 local function is_step(step)
   if step >= STEP then return true end
@@ -28,14 +31,14 @@ local function spare_leases(time)
   local step = time - counters.shard.clock
   if counters.shard.clock == 0 or not is_step(step) then return end
   counters.forget()
-  local started = P .. 'state:started' -- not all commands declare it
+  local started = P .. 'state:started' -- not all commands declare this key
   local first, moved = '(' .. numbers.exact(math.max(counters.shard.clock, counters.shard.spared)), {}
   local ends = redis.call('ZRANGEBYSCORE', started, first, '+inf', 'WITHSCORES')
   for i = 1, #ends, 2 do
     counters.shard.spared = tonumber(ends[i + 1]) + step
     moved[i], moved[i + 1] = numbers.exact(counters.shard.spared), ends[i]
   end
-  redis.call('HSET', K.stats, 'revision', '', 'spared', numbers.exact(counters.shard.spared)) -- first: what is moved is never moved again
+  redis.call('HSET', K.stats, 'revision', '', 'spared', numbers.exact(counters.shard.spared)) -- written first, so that a lease is never moved twice
   for i = 1, #moved, CHUNK do
     redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
   end
@@ -43,14 +46,15 @@ local function spare_leases(time)
   redis.call('HSET', K.stats, 'revision', '', 'clock', numbers.exact(time))
 end
 
--- The server's clock was ahead and is set right. A step of up to a minute is waited out: time stands still until the clock has
--- caught up. A larger one is believed, and what was counted from the engine's own time (ends of leases, held users, when
--- other shards are asked again, delays, pauses before retries) keeps what was left of it. Moments that were given, as
--- `execute_after`, stay.
+-- The server's clock was ahead and was set right. After a step back of up to a minute, the engine's time stands still
+-- until the clock has caught up. After a larger step the engine's time goes back too. Moments that were computed from
+-- the engine's time then keep their distance: ends of leases, held users, the next check of tasks on other shards,
+-- delays, and pauses before retries. Moments that a caller gave, such as `execute_after`, stay.
 local BACK = 60e6
--- Not all commands declare them; clients that may push may write them.
+-- The keys whose scores were computed from the engine's time. Not all commands declare them, and clients that may push
+-- may write them.
 local COUNTED = { 'state:started', 'throttled', 'mirrors' }
-local MOST_RETRIES = 10000 -- and delayed tasks that are looked for, among the next tasks that are due
+local MOST_RETRIES = 10000 -- the number of next due tasks that are examined for retries and delays
 local function move(list, time, moved)
   local step = time - math.min(counters.shard.clock, clock.NEVER)
   for i = 1, #list, 2 do
@@ -101,6 +105,6 @@ each_call(function()
     now = tonumber(time[1]) * 1000000 + tonumber(time[2])
     if counters.shard.clock - now > BACK and counters.shard.given == 0 then set_back(now) else spare_leases(now) end
   end
-  now = math.max(now, counters.shard.clock) -- but for such a step the engine's time never goes back
+  now = math.max(now, counters.shard.clock) -- the engine's time goes back only in `set_back`
   clock.now, clock.now_text = now, numbers.exact(now)
 end)

@@ -1,20 +1,20 @@
--- The shard's counters. The counters named here are read at once and written back at once; any other counter is only
--- added to.
+-- The counters of the shard. A call reads the counters in `STATS` together and writes the changed ones together. A call
+-- only adds to other counters.
 --
--- Reading and converting them takes a quarter of the time of a push of one task, so a function keeps them until its
--- next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other write
--- uses. If the revision on the server is the kept one, nothing was written since.
+-- Reading and converting the counters takes a quarter of the time of a push of one task, so a function keeps them until
+-- its next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other
+-- write uses. If the revision on the server is the kept one, no counter was written since.
 --
 -- include numbers
 
 local counters = {}
 
-local argument = numbers.argument -- called often
+local argument = numbers.argument -- a local alias, which Lua finds faster: this function is called often
 
-local shard -- also `counters.shard`: other files read and set its fields
+local shard -- also `counters.shard`, because other libraries read and set its fields
 
 local STATS = {
-  'revision', -- a text, all others are numbers
+  'revision', -- `revision` is a text; all other counters are numbers
   'clock', 'token', 'stamp', 'arrival', 'vtime', 'lead', 'newest', 'others', 'active', 'mean', 'look', 'paused',
   'depth:0', 'depth:1', 'depth:2', 'depth:3', 'depth:4', 'depth:5', 'depth:6', 'depth:7',
   'running', 'running:urgent', 'running:bulk', 'started:urgent', 'started:bulk', 'owed:normal', 'owed:bulk',
@@ -23,11 +23,11 @@ local STATS = {
   'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn',
   'guaranteed', 'guarantee_clock', 'incidents', 'acts', 'failed', 'run:sum', 'wait:sum', 'wait_urgent:sum', 'wait_bulk:sum',
 }
-local KEPT = 100 -- shards
-local kept, size = {}, 0 -- by the key of the counters
-local key -- the key of the counters of this call, or of the call before
--- `last_write` is higher than the numbers of all revisions that this function has read or written, and `origin` names the function:
--- after a failover two servers may go on from the same revision.
+local KEPT = 100 -- the largest number of shards whose counters are kept;
+local kept, size = {}, 0 -- by the key of the counters;
+local key -- the key of the counters in this call, or in the previous one.
+-- `last_write` is at least as high as the numbers of all revisions that this function has read or written. `origin`
+-- identifies the function, because after a failover two servers may continue from the same revision.
 local last_write, origin = 0, nil
 
 function counters.forget()
@@ -40,25 +40,26 @@ local function keep_stats()
   kept[key], size = shard, size + 1
 end
 
--- Read the first `last` counters of the queue, or all.
+-- Read the first `last` counters of `STATS`, or all of them.
 local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)) end
 
 local changed, added = {}, {}
 
 function counters.read()
-  if next(changed) then -- the call before has failed
+  if next(changed) then -- left over from a previous call that failed
     counters.forget()
     changed = {}
   end
-  if next(added) then added = {} end -- most tables stay empty in most calls, so they are not made again
+  if next(added) then added = {} end -- most calls leave this table empty, so it is replaced only if it was used
   key = K.stats
   shard = kept[key]
   if not shard or read(1)[1] ~= shard.revision then return counters.read_again() end
   counters.shard = shard
 end
 
--- The format of the data (engine/model/data_format.py). A function compares it when something else has written since its last call, so it
--- costs no command. Data without a number have the first format, and a shard without data has none.
+-- Compare the format of the data (engine/model/data_format.py) with that of this release. A function does this only
+-- when other code has written since its last call, so it costs no command. Data without a number are of the first
+-- format. A shard without data has no format.
 local function check_format()
   local found = shard.format > 0 and shard.format or shard.clock > 0 and 1 or frame.format
   if found ~= frame.format then
@@ -67,7 +68,7 @@ local function check_format()
   end
 end
 
--- Also what others have written, who set no revision.
+-- Read all counters from the server, including counters that were written without a revision.
 function counters.read_again()
   counters.forget()
   local values = read()
@@ -80,9 +81,9 @@ function counters.read_again()
   counters.shard = shard
 end
 
-local written = { 'revision' } -- arguments of `HSET`. Calls share this table, so its end may have values of an earlier call
+local written = { 'revision' } -- arguments of `HSET`; calls share this table, so its end may contain values of an earlier call
 
--- In one command, so that no other revision has these counters.
+-- Write the changed counters and the revision in one command, so that no other revision has these counters.
 local function write(moment)
   last_write = last_write + 1
   origin = origin or tostring({}) .. ':' .. moment
@@ -100,7 +101,7 @@ local function write(moment)
     n = n + 2
   end
   redis.call('HSET', key, unpack(written, 1, n))
-  for i = 3, n, 2 do changed[written[i]] = nil end -- not a new table, which would grow again with each field
+  for i = 3, n, 2 do changed[written[i]] = nil end -- a new table would grow again with each field
   shard.revision = revision
   keep_stats()
 end
@@ -119,7 +120,7 @@ function counters.count(field, amount)
   end
 end
 
--- `look` is never later than the earliest moment at which anything must be looked at.
+-- Note that something is due at this moment. `look` is never later than the earliest due moment.
 function counters.note_due(moment)
   if shard.look == 0 or moment < shard.look then set('look', moment) end
 end

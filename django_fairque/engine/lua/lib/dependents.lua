@@ -1,16 +1,16 @@
 -- Resolve the dependents of a task that has ended. Used by settle, sweep and all commands that end tasks.
 --
--- An edge is in two sets, `deps:waiting:{A}` (who waits for A) and `deps:blocked:{B}` (what B waits for); those whose
--- policy is not to wait out a failure are in `deps:reacting:{A}` too. A task with dependents that ends goes into
--- `resolving`; from there its dependents are taken in slices, in the call that ended it and in later ones. If A has more
--- than a slice of dependents, those of users with few deferred tasks are in `deps:first:{A}` too and are taken first
--- (`note_first` in lib/push_dependencies.lua).
+-- If B waits for A, this edge is in two sets: `deps:waiting:{A}` (the tasks that wait for A) and `deps:blocked:{B}`
+-- (the tasks for which B waits). B is also in `deps:reacting:{A}` if its policy is not to wait when A fails. When a
+-- task with dependents ends, it is added to `resolving`. Its dependents are then resolved in slices, by the call that
+-- ended it and by later calls. If A has more dependents than a slice, the dependents of users with few deferred tasks
+-- are also in `deps:first:{A}` and are resolved first (`note_first` in lib/push_dependencies.lua).
 --
 -- include numbers calls keys options counters clock slot statistics writes outbox history records users saving task_record mirrors edges moves
 
 local dependents = {}
 
--- Continue a task that has left its waiting state, and that nothing blocks any more.
+-- Continue a task that has left its waiting state and is not blocked any more.
 function dependents.go_on(task)
   local due = numbers.read(task.raw.due)
   if task.expires and task.expires <= clock.now then
@@ -24,7 +24,7 @@ function dependents.go_on(task)
   end
 end
 
--- DEFERRED is over.
+-- Let a task leave DEFERRED and continue.
 function dependents.release(task)
   writes.zrem(K['state:deferred'], task.id)
   records.add(task.owner, 'deferred', -1)
@@ -38,8 +38,9 @@ local function cancel_dependent(task, reason)
   counters.count('canceled', 1)
 end
 
--- Add the dependents with these ids to `tasks`, up to `limit`. If the task has failed (`is_failed`), add only those that run or are
--- canceled then; the others go on waiting, because the failed task may be requeued.
+-- Add the dependents with these ids to `tasks`, up to `limit`. If the ended task has failed (`is_failed`), add only
+-- dependents whose policy is to run or to be canceled then. The others go on waiting, because the failed task may be
+-- requeued.
 local function add_dependents(tasks, source, ids, limit, seen, is_failed)
   for _, id in ipairs(ids) do
     if #tasks >= limit then return end
@@ -51,17 +52,17 @@ local function add_dependents(tasks, source, ids, limit, seen, is_failed)
         tasks[#tasks + 1] = task
       end
     elseif not seen[id] then
-      writes.srem(source, id) -- left over
+      writes.srem(source, id) -- this entry's task is not deferred any more
     end
     seen[id] = true
   end
 end
 
--- The dependents of an ended task that are resolved next: at most `limit`, the oldest first.
+-- Return the dependents of an ended task that are resolved next: at most `limit`, the oldest first.
 local function next_dependents(source, ended, limit, is_failed)
   local tasks, seen = {}, {}
   local ids = calls.attempt('SRANDMEMBER', source, limit) or {}
-  if #ids == limit then -- there may be more
+  if #ids == limit then -- the set may have more members
     add_dependents(tasks, keys.first(ended), calls.attempt('SRANDMEMBER', keys.first(ended), limit) or {}, limit, seen, is_failed)
   end
   add_dependents(tasks, source, ids, limit, seen, is_failed)
@@ -90,13 +91,13 @@ local function tell(task, blocker)
   end
 end
 
--- Send a message to the other shards whose tasks wait for this task: it has ended.
+-- Notify the other shards whose tasks wait for this task that it has ended.
 local function tell_shards(blocker)
   for _, shard in ipairs(blocker.watchers or {}) do outbox.post('tell:' .. shard .. ':' .. blocker.id, blocker.state) end
 end
 
--- Resolve at most `limit` dependents; returns whether there are more. An ended task that has dependents left takes its user's
--- next turn for them.
+-- Resolve at most `limit` dependents. Returns whether there are more. If an ended task has dependents left, they are
+-- resolved in the next turn of its user.
 function dependents.resolve(limit)
   limit = math.min(limit, edges.MOST_RESOLVED)
   while limit > 0 do
@@ -117,7 +118,7 @@ function dependents.resolve(limit)
     tell_shards(blocker)
     limit = limit - math.max(1, #tasks)
     if turn > counters.shard.resolve_turn then counters.set('resolve_turn', turn) end
-    saving.commit() -- written, so that the next look at the sets is true
+    saving.commit() -- write the sets before they are read again
     if source and (calls.attempt('SCARD', source) or 0) > 0 then
       writes.zadd(K.resolving, user and moves.next_turn_to_resolve(user) or math.max(counters.shard.resolve_turn, turn + 1), id)
       saving.commit()

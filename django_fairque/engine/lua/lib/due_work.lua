@@ -1,6 +1,6 @@
--- Everything that becomes due: scheduled tasks, leases that ended, SLAs, starvation, expiry, users whose rate allows another task,
--- pauses that end, dependents of ended tasks. Each kind takes a limited number of those whose time has come and hands them to a handler, as one
--- consistent step (read all, write all, commit). Used by sweep, and by pop and settle before they hand out tasks.
+-- Handle everything that becomes due: scheduled tasks, ended leases, SLAs, starvation, expiry, rate limits, pauses that
+-- end, and dependents of ended tasks. Each kind handles a limited number of due items in one consistent step: read all,
+-- write all, commit. Used by sweep, and by pop and settle before they hand out tasks.
 --
 -- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents task_names
 
@@ -14,8 +14,8 @@ function due_work.read_due(key, limit)
   return ids
 end
 
--- Read the tasks with these ids that are in this state, with their users. Other ids are dropped from the state's
--- registry.
+-- Return the tasks with these ids that are in this state, with their users loaded. Other ids are removed from the
+-- state's registry.
 local function tasks_of(ids, state)
   local tasks = {}
   for _, id in ipairs(ids) do
@@ -37,18 +37,20 @@ end
 
 local function due_tasks(state, limit) return tasks_of(due_work.read_due(K['state:' .. state], limit), state) end
 
--- Scheduled tasks of which `due` does not know (a version before, or damage): their users are noted.
+-- Add due tasks that are missing in their users' index of scheduled tasks to it. An older release or damage leaves them
+-- out.
 local function note_unknown(limit)
   for _, task in ipairs(due_tasks('scheduled', limit)) do
     local due = numbers.read(task.raw.due) or clock.now
     writes.zadd(keys.scheduled(task.user), due, task.id)
     task.owner.first_due = math.min(task.owner.first_due or due, due)
-    records.set(task.owner, 'sched', task.owner.sched) -- to be saved
+    records.set(task.owner, 'sched', task.owner.sched) -- marks the user as changed, so that it is saved
   end
   saving.commit()
 end
 
--- Users with due tasks take turns: each gets an equal part of the slice. A user with more due tasks continues after the others.
+-- Users with due tasks take turns. Each user gets an equal part of the slice. A user with more due tasks continues
+-- after the other users.
 local function due_by_user(limit)
   local users_due = due_work.read_due(K.due, limit)
   local part, ids = math.max(1, math.floor(limit / #users_due)), {}
@@ -82,7 +84,7 @@ local function queue_due(limit)
       moves.expire(task)
       due_work.swept.expired = due_work.swept.expired + 1
     else
-      task.ready = math.min(clock.now, numbers.read(task.raw.due) or clock.now) -- waiting counts from when it became due
+      task.ready = math.min(clock.now, numbers.read(task.raw.due) or clock.now) -- the wait counts from the moment at which the task became due
       moves.to_queued(task.owner, task, false)
       due_work.swept.due = due_work.swept.due + 1
     end
@@ -100,10 +102,11 @@ local function reap(limit)
   saving.commit()
 end
 
--- Gives a starving task the next priority. The time that it has waited still counts, and `promoted` keeps its first priority.
+-- Give a starving task a higher priority. The time that it has waited still counts, and `promoted` keeps its first
+-- priority.
 local function promote(task)
   local from = task.priority
-  task.sla = task.sla or options.default_sla[from] -- the deadline to start stays as it was
+  task.sla = task.sla or options.default_sla[from] -- the deadline to start does not change
   task.raw.promoted, task.raw.promoted_at = task.raw.promoted or numbers.exact(from), clock.now_text
   task.priority = PROMOTED[from]
   writes.zadd(keys.normal(task.user), task.priority * queues.BAND + math.max(0, task.ready - clock.EPOCH), task.id)
@@ -118,7 +121,7 @@ local function promote(task)
   due_work.swept.promoted = due_work.swept.promoted + 1
 end
 
--- Queued tasks whose moment has come: at risk, overdue, starving, expired. Each warning is given once.
+-- Handle queued tasks whose moment has come: at risk, overdue, starving or expired. Each warning is given once.
 local function attend(limit)
   for _, task in ipairs(due_tasks('queued', limit)) do
     if task.expires and task.expires <= clock.now then
@@ -174,7 +177,8 @@ local function free_one(entry)
   due_work.swept.freed = due_work.swept.freed + 1
 end
 
--- Users whose rate allows another task, users, organizations and the queue when their pauses end, and limits that open.
+-- Free the users whose rate allows another task, the users, organizations and the queue whose pauses have ended, and
+-- the limits that open.
 local function free_throttled(limit)
   for _, entry in ipairs(due_work.read_due(K.throttled, limit)) do free_one(entry) end
   if counters.shard.paused > 1 and counters.shard.paused <= clock.now then counters.set('paused', 0) end
@@ -195,7 +199,8 @@ function due_work.start(limit)
   if dependents.resolve(limit) then due_work.has_more = true end
 end
 
--- Work that lets no task start (forgetting) is left out: it must not delay a pop.
+-- Set the moment of the next due work. Work that lets no task start, such as the deletion of ended tasks, is left out:
+-- it must not delay a pop.
 function due_work.set_next()
   if due_work.has_more or redis.call('EXISTS', K.resolving) == 1 then return counters.set('look', clock.now) end
   local earliest = counters.shard.paused > 1 and counters.shard.paused or clock.NEVER

@@ -1,10 +1,11 @@
--- An edge from a task to one that waits for it. lib/dependents.lua describes the sets.
+-- An edge leads from a task to a task that waits for it. lib/dependents.lua describes the sets in which edges are
+-- stored.
 --
 -- include keys slot writes
 
 local edges = {}
 
-edges.MOST_RESOLVED = 50 -- dependents in one call, which takes 2 ms (measured with 100,000 dependents of one task)
+edges.MOST_RESOLVED = 50 -- most dependents that one call resolves; this takes 2 ms (measured with 100,000 dependents of one task)
 
 function edges.remove(blocker, id)
   writes.srem(keys.waiting(blocker), id)

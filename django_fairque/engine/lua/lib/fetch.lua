@@ -1,14 +1,15 @@
--- Hand out the next tasks: `selection.select` (lib/selection.lua) decides which, then all of it is written. Used by the commands pop and settle.
+-- Hand out the next tasks. `selection.select` (lib/selection.lua) chooses them, then all changes are written. Used by
+-- the commands pop and settle.
 --
 -- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task user_periods limit_turns turns selection
 
 local fetch = {}
 
 local CHUNK, NEVER = calls.CHUNK, clock.NEVER
-local exact, argument = numbers.exact, numbers.argument -- called often
+local exact, argument = numbers.exact, numbers.argument -- local aliases, which Lua finds faster: these functions are called often
 
--- By name: the tasks that the worker runs together in one call, and how many of them. The text is the same from call to call, so it
--- is read only when it has changed.
+-- The batch sizes by task name: how many tasks of this name the worker runs together in one call. The text is the same
+-- from call to call, so it is parsed only when it has changed.
 local batch_sizes, batch_text = {}, ''
 local function batch_sizes_of(text)
   if text ~= batch_text then
@@ -19,13 +20,13 @@ local function batch_sizes_of(text)
   return batch_sizes
 end
 
--- The place of the next user ('' if there is none), its arrival if it is a newcomer, the tag below which the others are
--- overdue, and 1 if users wait that are no newcomers.
+-- Return, separated by colons: the position of the next user ('' if there is none), its arrival if it is a newcomer,
+-- the tag below which other users are overdue, and 1 if users wait that are not newcomers.
 local function place_in_ring(served_lists, limit)
   local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
   if limit == 0 or #turns.taken >= limit or last and last.is_held_back or turns.has_closed_lane() then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
-    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- someone in another lane
+    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- users wait, but only in other lanes
     if place ~= '' and tonumber(place) < 0 then
       local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
@@ -34,10 +35,10 @@ local function place_in_ring(served_lists, limit)
   return table.concat({ place, came, exact(turn), counters.shard.others > 0 and '1' or '' }, ':')
 end
 
--- The figures from which the caller decides which shard is next. If it serves all users: the place of the next user
--- in the ring, '' if there is none. If it serves lists: for each list that was examined (the steal targets may be all
--- users), separated by blanks, this place (0 for a list of names), a slash, and the amount taken for the list.
--- `served_lists` is the result of `fetch.hand_out`.
+-- Return the figures from which the caller decides which shard is next. If the worker serves all users, this is the
+-- position of the next user in the ring, or '' if there is none. If it serves lists of users, the text has for each
+-- examined list, separated by blanks: this position (0 for a list of names), a slash, and the amount taken for the
+-- list. The steal targets may be all users. `served_lists` is the result of `fetch.hand_out`.
 function fetch.next_place(served_lists, limit, at)
   if not options.is_spread then return '' end
   if ARGV[at + 5] == '*' then return place_in_ring(served_lists, limit) end
@@ -49,7 +50,8 @@ function fetch.next_place(served_lists, limit, at)
   return table.concat(texts, ' ')
 end
 
--- The fields that describe how the task was handed out, as far as this differs from the last time.
+-- Return the fields that describe how the task was handed out. Fields that are empty now and were empty before are left
+-- out.
 local NOTHING = {}
 local function marks_of(task)
   local marks = NOTHING
@@ -63,7 +65,7 @@ local function marks_of(task)
   return marks
 end
 
--- The values that few leases have: field and value in turns, packed.
+-- Return the values that few leases have, packed. Fields and values alternate.
 local function rare_values(task)
   local raw, deliveries = task.raw, task.deliveries
   if deliveries == 1 and not (raw.retries or raw.due or raw.suspect or task.is_quarantined) then return '' end
@@ -99,7 +101,8 @@ local function payloads_of(tasks)
   return values
 end
 
--- Finds out which of these are of a name and user in quarantine (handlers.overdue in settle.lua). One command, if there are any.
+-- Set `is_quarantined` on the tasks whose name and user are in quarantine (handlers.overdue in settle.lua). This takes
+-- one command, or none if nothing is in quarantine.
 local function note_quarantined(tasks)
   if counters.shard.quarantine <= clock.now or #tasks == 0 then return end
   local members = {}
@@ -112,14 +115,14 @@ local function note_quarantined(tasks)
   end
 end
 
--- `reply` gets the end of the leases, and then 15 values of each.
+-- Append the end of the leases to `reply`, and then 15 values of each lease.
 function fetch.append_leases(reply, tasks, payloads, lease_end)
   if tasks[1] then reply[#reply + 1] = exact(lease_end) end
   for i, task in ipairs(tasks) do append_lease(reply, task, payloads[i]) end
 end
 
--- The same call again (its reply was lost): the leases that it was given the first time and still has. `stored`: the token of the first
--- one, and the ids in the order of their tokens.
+-- Answer a repeated call, whose first reply was lost: return the leases that the first call gave and that the worker
+-- still has. `stored` has the token of the first lease, and the ids of the tasks in the order of their tokens.
 local function replay(reply, stored, lease_end)
   local list, tasks = lists.unpack(stored), {}
   local before = (tonumber(list[1]) or 0) - 2
@@ -139,14 +142,14 @@ local function bury_expired()
   for _, id in ipairs(next_task.dropped_ids) do writes.zrem(K['state:queued'], id) end
 end
 
--- Appends the leases of up to `limit` turns to `reply`. ARGV from `at`: worker, lease (us), woken, begin and until (`selection.select`), users,
--- steal targets, batch sizes, limits of lanes.
--- With `is_look` and a limit of 0 only what `fetch.next_place` says. Returns what `selection.select` returned, for `fetch.next_place`, and
--- whether `taken` was handed out (a repeated call hands out nothing new).
+-- Append the leases of up to `limit` turns to `reply`. ARGV has from `at` on: worker, lease (us), woken, begin and
+-- until (`selection.select`), users, steal targets, batch sizes, limits of lanes. With `is_look` and a limit of 0, only
+-- the figures for `fetch.next_place` are computed. Returns the result of `selection.select`, for `fetch.next_place`,
+-- and whether tasks were handed out (a repeated call hands out none).
 function fetch.hand_out(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
-  -- A worker that has waited since it sent this call may be gone: nobody would run the tasks.
+  -- A worker whose call has waited may have died meanwhile. Then it gets no tasks, because nobody would run them.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and options.is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
@@ -166,7 +169,7 @@ function fetch.hand_out(reply, limit, at, is_look)
   local lease_end = now + lease
   if #taken == 0 and #expired + #next_task.dropped_ids == 0 and not limits.has_arrivals() then
     local stored
-    if is_again then -- the connection that it first went over may be there yet: it must do nothing when it comes
+    if is_again then -- the connection over which this call was first sent may still deliver it later: it must do nothing then
       stored = redis.call('SET', K.reply, '', 'NX', 'GET', 'PX', replies.ttl(0))
     else
       stored = limit > 0 and redis.call('GET', K.reply)
@@ -188,12 +191,13 @@ function fetch.hand_out(reply, limit, at, is_look)
     task.token_text = exact(task.token)
     record[i + 1] = task.id
   end
-  -- The first write: it finds out whether this nonce was served before, and if so, returns the stored leases.
+  -- The first write finds out whether a call with this nonce was served before. If so, the stored leases
+  -- are returned.
   local packed = lists.pack(record)
   local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', replies.ttl(#packed))
   if stored then
     replay(reply, stored, lease_end)
-    ring.wake_if(woken) -- the marker may have been for others: over a connection that was given up it is taken for nobody
+    ring.wake_if(woken) -- wake other workers: the marker may have been taken over a connection that was given up
     return served_lists
   end
 
@@ -210,7 +214,7 @@ function fetch.hand_out(reply, limit, at, is_look)
       'started', clock.now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
     task.deadline = deadlines.to_start(task)
-    if task.deadline < now and task.raw.warn ~= 'missed' then -- counted once: a retry can't miss the SLA again
+    if task.deadline < now and task.raw.warn ~= 'missed' then -- a missed SLA is counted once, and not again at a retry
       redis.call('HSET', task.key, 'warn', 'missed')
       counters.count('sla_violated', 1)
       counters.count('sla_violated:' .. task.priority, 1)

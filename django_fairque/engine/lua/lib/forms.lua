@@ -1,25 +1,25 @@
--- The values that tasks of one form have in common, computed once for all of them. `record` holds the fields of a new
--- record: first the fields that differ, whose values `fields_of` fills in, and the equal ones; after `size`, fields
--- that only some tasks have. `common` is the last part of the heads (lib/heads.lua) of tasks that go straight into
--- their user's normal queue and only wait there to be started.
+-- A form is a set of options that several tasks of a push share, so its values are computed once for all of them.
+-- `record` has the fields of a new record: first the fields that differ, whose values `fields_of` fills in, then the
+-- equal ones, and after `size` the fields that only some tasks have. `common` is the last part of the heads
+-- (lib/heads.lua) of tasks that go straight into their user's normal queue and only wait there for their start.
 --
 -- include heads lists
 
 local forms = {}
 
-local PLUS = 43 -- the byte
-local function time_of(text) -- a moment, or how long after the acceptance
+local PLUS = 43 -- the byte of `+`;
+local function time_of(text) -- a moment, or a length of time after the acceptance
   if string.byte(text) == PLUS then return nil, tonumber(string.sub(text, 2)) end
   return tonumber(text)
 end
-local MAX_WAITS = 10 -- by default a task is put off for this many debounce times at most
+local MAX_WAITS = 10 -- by default debouncing delays a task for at most this many debounce times
 local OPTIONAL = { [1] = 'name', [5] = 'expires', [7] = 'timeout', [8] = 'sla', [13] = 'retries', [14] = 'max_deliveries', [15] = 'limits' }
 local function read_form(text)
   local values = lists.unpack(text)
   local due, delay = time_of(values[4])
   local expires, lifetime = time_of(values[5])
   local has_times = values[4] ~= '' or values[5] ~= ''
-  if lifetime then values[5] = '' end -- each task gets another moment
+  if lifetime then values[5] = '' end -- each task gets its own moment of expiry
   local record = { 'state', '', 'user', '', 'created', '', 'priority', values[2], 'max_retries', values[6] }
   for at, field in pairs(OPTIONAL) do
     if values[at] and values[at] ~= '' then
@@ -38,7 +38,8 @@ local function read_form(text)
   }
 end
 
--- Most calls repeat the options of an earlier one, so the last ones are kept; not those of a single task, nor large ones.
+-- Most calls repeat the options of an earlier call, so the latest forms are kept, except forms with a unique key, a
+-- fixed start time, or a long text.
 local KEPT, LARGE = 100, 1000
 local kept, number_kept = {}, 0
 function forms.read(text)

@@ -1,32 +1,36 @@
--- The shares that are guaranteed to organizations: each gets at least its share of the worker time while it has tasks that can start.
+-- The shares of the worker time that are guaranteed to organizations. An organization gets at least its share while it
+-- has tasks that can start.
 --
--- While such an organization waits, it is owed `share × cost` more when a task of others is charged, and `(1 − share) × cost` less when a
--- member's task is, in any lane, in turns of the ring too. The organization goes next, before the ring, if it is owed the expected cost of a
--- task and has less than its share of the running tasks. So its share is a minimum, and others use the unused part.
+-- While such an organization waits, the amount that it is owed grows by `share × cost` when a task of another user is
+-- charged, and shrinks by `(1 − share) × cost` when a member's task is charged, in any lane and also in turns of the
+-- ring. The organization goes next, before the ring, if it is owed the expected cost of a task and has less than its
+-- share of the running tasks. So its share is a minimum, and others use the unused part.
 --
--- `guarantee_clock` is the cost that was charged on the shard while any of these organizations waited, so a start changes one number for
--- all: an organization is owed `owed + share × (guarantee_clock − owed_from)`. Without `owed_from` an organization does not wait.
--- `K.guaranteed` has all organizations with a share, by the value of this clock at which each is due.
+-- `guarantee_clock` is the total cost that was charged on the shard while any of these organizations waited. So the
+-- start of a task changes one number for all of them: an organization is owed `owed + share × (guarantee_clock −
+-- owed_from)`. An organization without `owed_from` does not wait. `K.guaranteed` has all organizations with a share,
+-- ordered by the value of `guarantee_clock` at which they are due.
 --
 -- include counters clock writes records ring
 
 local guarantees = {}
 
-local MOST = 0.9 -- the sum of the shares on a shard
+local MOST = 0.9 -- the largest sum of the guaranteed shares on a shard
 local set = records.set
 
--- Whether an organization with a guaranteed share waits.
+-- Return whether an organization with a guaranteed share waits.
 function guarantees.are_used() return counters.shard.guaranteed > 0 end
 
--- The most that an organization is owed, or has had too much: as of a lane (lib/lanes.lua).
+-- Return the largest amount that an organization may be owed or may owe, by the same rule as for a lane
+-- (lib/lanes.lua).
 local function most_owed(cost) return math.max(ring.AHEAD, 2 * math.abs(cost)) end
 
 local function owed(organization)
   return organization.owed + (organization.owed_from and organization.share * (counters.shard.guarantee_clock - organization.owed_from) or 0)
 end
 
--- Charge this cost of a task (negative: less than was expected) of a user with this ring owner. Invariant: a bound forgives no larger
--- debt of an earlier, longer task.
+-- Charge the cost of a task to the guarantee of its ring owner, which is an organization or the shard. A negative cost
+-- corrects a charge that was too high. Invariant: the bound never reduces a larger debt from an earlier, longer task.
 function guarantees.charge(ring_owner, cost)
   local share, shard = ring_owner.share, counters.shard
   if not share then
@@ -40,16 +44,16 @@ function guarantees.charge(ring_owner, cost)
   if ring_owner.owed_from then set(ring_owner, 'owed_from', counters.shard.guarantee_clock) end
 end
 
--- Whether the organization goes before the ring.
+-- Return whether the organization goes next, before the ring.
 function guarantees.is_due(organization)
   local cost = ring.expected_cost(organization)
   return owed(organization) >= cost and organization.run < organization.share * (counters.shard.running + 1)
 end
 
-local due -- names of organizations that wait, and when they are due, in order; nil until they are read in this call
+local due -- names of waiting organizations and when they are due, in order; nil until this call has read them
 each_call(function() due = nil end)
 
--- Return the names of the organizations that may be due: those that are due first come first.
+-- Return the names of the organizations that may be due, ordered by when they became due.
 function guarantees.list_due()
   due = due or redis.call('ZRANGEBYSCORE', K.guaranteed, '-inf', '(' .. clock.NEVER, 'WITHSCORES')
   local names = {}
@@ -60,15 +64,16 @@ function guarantees.list_due()
   return names
 end
 
--- The turns of a guaranteed share are charged to the tag, up to `ring.AHEAD` beyond the virtual time. Otherwise the organization would
--- have no turn in the ring for as long as it has had more than others. `before`: the tag before the turn. Invariant: a correction of the
--- running tasks puts nobody behind the virtual time of now.
+-- Turns of a guaranteed share are charged to the tag, but move it at most `ring.AHEAD` beyond the virtual time.
+-- Otherwise the organization would have no turn in the ring for as long as it has had more than the others. `before` is
+-- the tag before the turn. Invariant: a correction of the running tasks moves no tag below the current virtual time.
 function guarantees.limit_tag(organization, before)
   local ahead = organization.ring_owner.vtime + math.max(ring.AHEAD, ring.pending(organization) / organization.weight)
   if organization.tag > math.max(before, ahead) then set(organization, 'tag', math.max(before, ahead)) end
 end
 
--- Set or (nil) remove a share. Return the names and shares of the others if the sum would be too large; then nothing has changed.
+-- Set a share, or remove it (nil). If the sum of all shares would be too large, change nothing and return the names and
+-- shares of the other organizations.
 function guarantees.set_share(organization, share)
   local sum, others = share or 0, {}
   for _, name in ipairs(share and redis.call('ZRANGE', K.guaranteed, 0, -1) or {}) do
@@ -85,7 +90,8 @@ function guarantees.set_share(organization, share)
   return nil
 end
 
--- Write the place of an organization after a change. Invariant: `guaranteed` of the shard counts those that wait.
+-- Write the position of an organization after a change. Invariant: the shard's counter `guaranteed` is the number of
+-- waiting organizations with a share.
 function guarantees.take_place(organization)
   local share, waits = organization.share, organization.share and ring.can_start_any(organization)
   if waits and not organization.owed_from then

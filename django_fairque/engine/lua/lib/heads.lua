@@ -1,19 +1,22 @@
--- The head of a task. The fields that never change for most tasks are not in their records, but in front of their
--- payloads, in the same string. So a task that waits for its first start has no record, which takes a quarter less
--- memory. Its first change adds a record with the changed fields. A field of the record takes precedence over the head;
--- without `state` the task is queued. `task_record.read` (lib/task_record.lua) reads both.
+-- The head of a task: the fields that never change for most tasks. These fields are stored in front of the payload, in
+-- the same string, and not in a record. So a task that waits for its first start has no record, which saves a quarter
+-- of its memory. The first change of the task adds a record with the changed fields. A field of the record takes
+-- precedence over the head. Without the field `state` the task is queued. `task_record.read` (lib/task_record.lua)
+-- reads both.
 
 local heads = {}
 
--- The parts of a head: user, moment of creation, trace ('' if there is none), and what tasks of one form have in common. JSON contains no
--- such characters. A task whose texts contain them, whose head would be longer, or that counts against a limit on bytes, has no head.
-local SIGN, BETWEEN = '\31', '\29' -- before each part and behind the last one; between the values of the last one
+-- A head has four parts: the user, the moment of creation, the trace ('' if there is none), and the values that tasks
+-- of one form share. JSON contains none of the separating characters. A task has no head if its texts contain them, if
+-- its head would be longer than `MOST`, or if it counts against a limit on bytes.
+local SIGN, BETWEEN = '\31', '\29' -- `SIGN` is before each part and after the last part, `BETWEEN` is between the values of the last part
 local PATTERN = '^\31([^\31]*)\31([^\31]*)\31([^\31]*)\31([^\31]*)\31()'
-local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- that tasks of one form have in common
-heads.MOST = 500 -- bytes of a head
-local CREATED = 30 -- the number of them that the moment and the signs take
+local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- the fields that tasks of one form share;
+heads.MOST = 500 -- most bytes of a head;
+local CREATED = 30 -- the bytes of a head for the moment and the signs
 
--- The last part of the heads of tasks with these fields (fields and values in turns), nil if a text in it can't be in a head.
+-- Return the last part of the heads of tasks with these fields (fields and values alternate), or nil if a text in it
+-- can't be in a head.
 function heads.common(fields)
   local values, by_field = {}, {}
   for i = 1, #fields, 2 do by_field[fields[i]] = fields[i + 1] end
@@ -27,11 +30,12 @@ function heads.fits(user_name, trace, common)
   return #texts + #common <= heads.MOST - CREATED and not string.find(texts, SIGN, 1, true)
 end
 
--- The parts of a head before and after the moment of creation.
+-- Return the parts of a head before and after the moment of creation.
 function heads.before(user_name) return SIGN .. user_name .. SIGN end
 function heads.behind(trace, common) return SIGN .. (trace or '') .. SIGN .. common .. SIGN end
 
--- Values by field, from the last part of a head. Many tasks have the same last part, so the latest ones are kept.
+-- Return the values by field, from the last part of a head. Many tasks have the same last part, so the latest 100
+-- results are kept.
 local KEPT = 100
 local kept, number_kept = {}, 0
 local function common_fields(text)
@@ -48,7 +52,8 @@ local function common_fields(text)
   return fields
 end
 
--- The fields that this head stands for, and where the payload begins; an empty table and nil if the string has no head.
+-- Return the fields of the head in this string, and the index at which the payload begins. Return an empty table and
+-- nil if the string has no head.
 function heads.read(text)
   local user, created, trace, common, at = string.match(text or '', PATTERN)
   if not user then return {}, nil end
@@ -59,7 +64,7 @@ function heads.read(text)
   }, at
 end
 
--- The payload in the string of its key.
+-- Return the payload without its head.
 function heads.payload_in(text)
   local _, last = string.find(string.sub(text or '', 1, heads.MOST), PATTERN)
   return last and string.sub(text, last + 1) or text

@@ -1,4 +1,4 @@
--- A binary heap by place.
+-- A binary heap. The item with the lowest `place` comes first.
 
 local heap = {}
 

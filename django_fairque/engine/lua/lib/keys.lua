@@ -1,4 +1,4 @@
--- Names of keys with a user, task or worker in them. Mirrored by engine/scripting/commands.py.
+-- Names of the keys that contain a user, task or worker. engine/scripting/commands.py has the same names.
 
 local keys = {}
 

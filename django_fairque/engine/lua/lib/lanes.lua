@@ -1,9 +1,9 @@
--- The lanes: urgent, normal and bulk tasks across all users. A lane changes when a user is served, not how much it gets: each start is
--- charged to the user's tag, in every lane.
+-- The lanes: urgent, normal and bulk tasks across all users. A lane changes when a user is served, not how much worker
+-- time the user gets: each start is charged to the user's tag, in every lane.
 --
--- - Urgent tasks go first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time. So they borrow from the share
---   of their own user.
--- - Bulk tasks go when there are no others.
+-- - Urgent tasks go first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time. So
+--   urgent tasks borrow from the share of their own user.
+-- - Bulk tasks go when there are no other tasks.
 -- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a lane goes next if it
 --   is owed the expected cost of its first task, and has less than its least share of the running tasks.
 --
@@ -11,7 +11,7 @@
 
 local lanes = {}
 
--- Whether the shard has queued tasks of other lanes than the normal one.
+-- Return whether the shard has queued tasks in lane urgent or bulk.
 function lanes.are_used() return counters.shard['depth:7'] > 0 or counters.shard['depth:0'] > 0 end
 
 local function least_share(lane) return lane == 'bulk' and options.least_bulk or options.least_normal end
@@ -24,7 +24,8 @@ local function has_normal_tasks()
   return false
 end
 
--- The most that a lane is owed, or has had too much: with tasks of this cost a bound of `AHEAD` alone would never let it start one.
+-- Return the largest amount that a lane may be owed or may owe. With expensive tasks a bound of `AHEAD` alone would
+-- never let the lane start one.
 local function most_owed(cost) return math.max(ring.AHEAD, 2 * cost) end
 
 local function change_owed(lane, amount, most)
@@ -34,9 +35,9 @@ local function change_owed(lane, amount, most)
   if after ~= before then counters.set(field, after) end
 end
 
--- Charge this cost of a task of this lane (negative: less than was expected) to the lanes. Invariant: a lane without queued tasks is not
--- owed more, and while there are tasks in lane normal alone, nothing changes. By time the bound of another lane follows from the cost of its
--- first task (`lanes.is_due`).
+-- Charge the cost of a task to its lane. A negative cost corrects a charge that was too high. Invariants: a lane
+-- without queued tasks is not owed more, and nothing changes while only lane normal has tasks. If costs are counted in
+-- time, the cost of a lane's first task limits the amount that the lane is owed (`lanes.is_due`).
 local function charge(lane, cost)
   local most = most_owed(math.abs(cost))
   local most_of_others = options.fair_by_tasks and most or math.huge
@@ -45,9 +46,10 @@ local function charge(lane, cost)
   if lane ~= 'normal' and has_normal_tasks() then change_owed('normal', options.least_normal * cost, most_of_others) end
 end
 
--- A number of tasks of this lane start, or (if negative) have ended; then `cost` is by how much the actual cost exceeds the
--- expected one. Called for tasks of other lanes, and of lane normal while others have tasks. Invariant: `running:urgent` and `running:bulk`
--- are the numbers of running tasks of these lanes, and `started:urgent` and `started:bulk` of those that were started.
+-- Count tasks of a lane that start, or (if `tasks` is negative) have ended. When tasks end, `cost` is the actual cost
+-- minus the expected cost. Called for tasks of lanes urgent and bulk, and for tasks of lane normal while other lanes
+-- have tasks. Invariants: `running:urgent` and `running:bulk` are the numbers of running tasks of these lanes;
+-- `started:urgent` and `started:bulk` are the numbers of all tasks that were started.
 function lanes.account(lane, tasks, cost)
   if lane ~= 'normal' then
     counters.count('running:' .. lane, tasks)
@@ -56,7 +58,8 @@ function lanes.account(lane, tasks, cost)
   if cost ~= 0 then charge(lane, cost) end
 end
 
--- Whether this lane, in which this user or organization is next, goes before the lanes above it.
+-- Return whether a lane goes before the lanes above it, because it is owed its least share. `one` is the user or
+-- organization that is next in this lane.
 function lanes.is_due(lane, one)
   local shard = counters.shard
   local owed = shard['owed:' .. lane]
@@ -68,6 +71,6 @@ function lanes.is_due(lane, one)
   return owed >= cost
 end
 
--- Whether the urgent tasks of this user or organization are not too far ahead.
+-- Return whether the urgent tag of this user or organization is low enough for its urgent tasks to go first.
 function lanes.may_lead(one) return (one.urgent_tag or 0) <= one.ring_owner.vtime + ring.AHEAD end
 

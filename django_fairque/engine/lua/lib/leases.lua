@@ -1,13 +1,14 @@
--- The end of a lease: with an outcome, or because the task is given back.
+-- End leases: with an outcome, or because the task is given back.
 --
 -- include numbers keys options counters clock statistics writes alerts history queues charges moves quarantine runs user_periods task_names releases
 
 local leases = {}
 
 local WAITED = { [0] = 'wait:0', 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6', 'wait:7' }
-local SINCE_FIRST = { urgent = 'wait_urgent', normal = 'wait', bulk = 'wait_bulk' } -- the histogram since the first task, by lane
+local SINCE_FIRST = { urgent = 'wait_urgent', normal = 'wait', bulk = 'wait_bulk' } -- by lane: the histogram of all waits since the first task
 
--- The lease is over, whatever comes next. `took` nil: count from the pop. Returns the sums of the user (`charges.settle`).
+-- Close a lease, whatever happens to the task next. If `took` is nil, the run time counts from the pop. Returns the
+-- sums of the user (`charges.settle`).
 function leases.close(user, task, took, is_run)
   runs.forget(task.key)
   writes.zrem(K['state:started'], task.id)
@@ -23,23 +24,25 @@ function leases.close(user, task, took, is_run)
   return charges.settle(user, task, took, waited, is_run)
 end
 
--- A task that was handed out this often without an outcome may be the one that ends its processes. So there is a pause before
--- its next start, and other tasks have the processes meanwhile. There is no pause after the first time, which may be an accident. Tasks that died together come back one after the other (their tokens follow each other), so that the task
--- that caused it does not run with the others again.
+-- A task that was handed out several times without an outcome may kill the processes that run it. So its next start is
+-- delayed, and the processes run other tasks meanwhile. After the first time there is no delay, because it may be an
+-- accident. Tasks that died together return one after the other (the delay depends on the token), so that the task that
+-- caused it does not run with the others again.
 local SUSPECT = 2
 local FIRST_PAUSE, LONGEST_PAUSE = 0.5e6, 4e6
 local function pause_of(task)
   return math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ^ (task.deliveries - SUSPECT)) * (1 + task.token % 16 / 16)
 end
 
--- Back in the queue at its old place; after a pause when it was handed out often without an outcome (or after `delay`), and a
--- dead letter when that was too often.
+-- Give a task back to its old position in the queue. The task returns after `delay`, or after a pause if it was handed
+-- out often without an outcome. If that happened too often, it becomes a dead letter.
 --
--- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash never
--- makes a dead letter: another task may have been its cause. From then on each crash has one cause. A task's own limit of 1 is
--- different: then its code must not begin a second time, whatever ended the first time.
+-- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash
+-- never makes a dead letter, because another task may have caused it. From then on a crash has only one possible cause.
+-- A task whose own limit is 1 delivery is different: its code must not begin a second time, whatever ended the first
+-- run.
 function leases.give_back(user, task, kind, reason, trace, delay)
-  if kind ~= 'released' or task.has_started then -- counts how often the task was given back after its begin
+  if kind ~= 'released' or task.has_started then -- counts how often the task was given back after it had begun
     local times = (tonumber(task.raw.returned) or 0) + 1
     redis.call('HSET', task.key, 'returned', numbers.exact(times))
     if times % 10 == 0 then alerts.add('given_back', task, times) end
@@ -60,7 +63,8 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   history.add(task.id, kind, task.worker, reason, trace, task)
   if is_first_crash then redis.call('HSET', task.key, 'suspect', 1) end
   if is_charged and task.deliveries >= SUSPECT then
-    -- `done`, as of a retry: the pause was counted from now, and not given (see `set_back`).
+    -- `done` marks the due time as computed from the engine's time, as for a retry, and not given by a caller (see
+    -- `set_back` in lib/clock.lua).
     moves.to_scheduled(user, task, clock.now + pause_of(task), 'token', 0, 'done', task.done or '0')
     return 4
   end
@@ -79,7 +83,7 @@ function leases.note_attempt(task, result, release)
   task_names.note(task, result == 'failed', release)
 end
 
--- Give back a task whose worker is gone, so that nobody reports its attempt.
+-- Give back a task whose worker is gone, so that nobody will report its attempt.
 function leases.give_back_unreported(task, kind, reason)
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
   if kind ~= 'released' then leases.note_attempt(task, 'failed', releases.of_worker(task.worker)) end

@@ -1,26 +1,27 @@
--- The turns at limits with a free place: which user is next there, and its next task. Used by lib/turns.lua.
+-- Turns at limits that have a free place: choose the next user at a limit, and its next task. Used by lib/turns.lua.
 --
--- The first user of a limit goes next, before the ring, while its tag in the ring is at most `ring.AHEAD` beyond the virtual time; if nobody
--- stands in the ring, without this bound. Its service is charged to both tags, so nobody gains anything in total. A user that can't start, or
--- is too far ahead, is parked: it stands at the limit again when that has changed, so nobody looks at it meanwhile.
+-- The first user at a limit goes next, before the ring, if its tag in the ring is at most `ring.AHEAD` beyond the
+-- virtual time. If the ring is empty, this bound does not apply. The cost is charged to the user's tag in the ring and
+-- to its tag at the limit, so no user gains anything in total. A user that can't start a task, or is too far ahead, is
+-- parked: it is removed from the limit until that has changed, so no call examines it meanwhile.
 --
 -- include calls keys counters clock slot writes records organizations ring users limits heap task_record next_task
 
 local limit_turns = {}
 
-local PAGE, MOST_PAGES = 16, 4 -- limits
-local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- that a call looks at in vain, in all and at one limit
-local MOST_RETURNING = 16 -- users or organizations in a call, each with at most `MOST_PARKED` of its places
+local PAGE, MOST_PAGES = 16, 4 -- the number of limits in a page, and of pages that a call reads;
+local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, in total and at one limit;
+local MOST_RETURNING = 16 -- parked users or organizations that return in a call, each at up to `MOST_PARKED` limits
 local MOST_PARKED = 8
 
-local looked_at, has_unparked, skipped -- `skipped`: users too far ahead, who are parked at the end unless the ring gets empty
+local looked_at, has_unparked, skipped -- `skipped`: users that are too far ahead; they are parked at the end of the call unless the ring becomes empty
 each_call(function()
   looked_at = 0
-  if not has_unparked or next(has_unparked) ~= nil then has_unparked = {} end -- its keys are booleans
+  if not has_unparked or next(has_unparked) ~= nil then has_unparked = {} end -- the keys of this table are booleans, so `next` may return false
   if not skipped or skipped[1] then skipped = {} end
 end)
 
--- The users who stand at a limit, as they are read. `last`: the place of the last one.
+-- Return the users of this lane at a limit, as far as they were read. `last` is the tag of the last one.
 local function line_of(list, limit, lane)
   list.limit_lines = list.limit_lines or {}
   local line = list.limit_lines[lane .. limit.id]
@@ -53,7 +54,7 @@ local function users_at(list, limit, lane)
   return found
 end
 
--- The next task of the user at the limit, or nil.
+-- Return the window with the user's next tasks of this lane at the limit.
 local FROM, TO = { urgent = '-inf', normal = '1e15', bulk = '7e15' }, { urgent = '(1e15', normal = '(7e15', bulk = '+inf' }
 local function window_of(limit, user, lane)
   local window = limit.windows[lane .. user.name]
@@ -75,8 +76,8 @@ local function leave(limit, user_name, lane)
   limits.step_out(limit, user_name, lane)
 end
 
--- Return the user or its organization, whichever prevents the user from starting a task of this lane at a limit, or nil. If that one is only
--- too far ahead, return the virtual time too from which it no longer is.
+-- Find the reason why a user can't start a task of this lane at a limit. Return the user or its organization, or nil if
+-- the task can start. If it is only too far ahead, also return the virtual time at which this ends.
 local function find_obstacle(user, lane, is_bounded)
   for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
     if not ring.has_place(one, lane) then return one end
@@ -89,7 +90,7 @@ local function find_obstacle(user, lane, is_bounded)
   return nil
 end
 
--- A place in `parked:{one}`: urgent ones come first, so that they can be read alone.
+-- Added to the position of urgent entries in `parked:{one}`, so that they come first and can be read alone.
 local URGENT_FIRST = -1e15
 local function park(limit, user, lane, one, from)
   leave(limit, user.name, lane)
@@ -97,9 +98,9 @@ local function park(limit, user, lane, one, from)
   if from then writes.zadd(K.parked, from, one.entry) else writes.zrem(K.parked, one.entry) end
   local returning = limits.returning[key]
   if returning and returning[place] then
-    returning[place] = nil -- the place stays
+    returning[place] = nil -- the parked entry stays
   elseif calls.attempt('ZSCORE', key, place) then
-    return -- new tasks came while it was parked
+    return -- new tasks came while the user was parked
   else
     counters.set('limit_turn', counters.shard.limit_turn + 1)
     writes.zadd(key, counters.shard.limit_turn + (lane == 'urgent' and URGENT_FIRST or 0), place)
@@ -111,7 +112,7 @@ local function return_to_limit(list, one, place)
   local lane, size, rest = string.match(place, '^(%l+):(%d+):(.*)$')
   local id, name = string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
   local limit = limits.load(id)
-  if limit.gone[lane .. name] then return end -- the user left in this call
+  if limit.gone[lane .. name] then return end -- the user left this limit earlier in this call
   limits.returning[keys.parked(one.entry)][place] = true
   limits.count_parked(one, lane, -1)
   slot.touch(keys.limit_tags(id))
@@ -126,7 +127,8 @@ local function return_to_limit(list, one, place)
   page[#page + 1] = id
 end
 
--- Let a user stand again at limits at which it was parked because of this user or organization: only for urgent tasks, if it can start no others.
+-- Let users return to the limits at which they were parked because of this user or organization. If it can start only
+-- urgent tasks, only the urgent entries return.
 local function unpark(list, one)
   local key, can_start_all = keys.parked(one.entry), ring.has_place(one, 'normal')
   local places = calls.attempt('ZRANGEBYSCORE', key, '-inf', can_start_all and '+inf' or '(0', 'LIMIT', 0, MOST_PARKED) or {}
@@ -137,7 +139,8 @@ local function unpark(list, one)
   if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end
 end
 
--- Users that were parked and may start now stand at their limits again: once a call, and once more when the ring gets empty.
+-- Let users that were parked and may start now return to their limits: once in a call, and once more when the ring
+-- becomes empty.
 local function unpark_some(list, is_bounded)
   if counters.shard.parked <= 0 or has_unparked[is_bounded] then return end
   has_unparked[is_bounded] = true
@@ -149,7 +152,7 @@ local function unpark_some(list, is_bounded)
   end
 end
 
--- Return the user that is next at this limit; nil if there is none.
+-- Return the user that is next at this limit, or nil if there is none.
 local function first_user(list, limit, lane, is_bounded)
   local found = users_at(list, limit, lane)
   while found.size > 0 and looked_at < MOST_USERS and (limit.looked_at or 0) < MOST_OF_LIMIT do
@@ -177,7 +180,7 @@ local function first_user(list, limit, lane, is_bounded)
   return nil
 end
 
--- Nobody stands in the ring any more: the users who were too far ahead may start.
+-- Let the users that were skipped as too far ahead start, because the ring is empty.
 local function return_skipped(list)
   for _, one in ipairs(skipped) do
     heap.push(one.line, one.place, one.user.name)
@@ -187,14 +190,14 @@ local function return_skipped(list)
   for _, page in pairs(list.limit_pages) do page.at = 1 end
 end
 
--- Park the users who are too far ahead, when all tasks of the call are taken.
+-- Park the users that are too far ahead, after all tasks of the call were taken.
 function limit_turns.park_skipped()
   for _, one in ipairs(skipped) do park(one.limit, one.user, one.lane, one.one, one.from) end
   skipped = {}
 end
 
--- Return who is next at the limits, in this lane: `limit`, `user`, and `one`, the user or its organization. Nil if nobody is. Limits take
--- turns.
+-- Return the next turn at the limits in this lane, or nil: a table with `limit`, `user`, and `one`, which is the user
+-- or its organization. Limits take turns.
 function limit_turns.first(list, lane, is_bounded)
   list.limit_pages = list.limit_pages or { urgent = { at = 1, read = 0 }, normal = { at = 1, read = 0 }, bulk = { at = 1, read = 0 } }
   unpark_some(list, is_bounded)
@@ -216,7 +219,8 @@ function limit_turns.first(list, lane, is_bounded)
   return nil
 end
 
--- Take the next task of this user at the limit, with a place of each of its limits; nil if it has none that starts.
+-- Take the user's next task at the limit, and a place at each of the task's limits. Return nil if the user has no task
+-- that can start.
 local MOST_TASKS = 8
 function limit_turns.take(turn)
   local limit, user, lane = turn.limit, turn.user, turn.lane
@@ -240,7 +244,8 @@ function limit_turns.take(turn)
   return nil
 end
 
--- Another waiting task of the same name and limits for a batch, which takes one place together; nil if the next one is another.
+-- Return another waiting task with the same name and limits for a batch, or nil if the next task differs. All tasks of
+-- a batch take one place together.
 function limit_turns.take_companion(turn, task)
   local limit, user = turn.limit, turn.user
   local window = window_of(limit, user, turn.lane)
@@ -255,7 +260,7 @@ function limit_turns.take_companion(turn, task)
   return another
 end
 
--- Charge a turn to the user's tag at the limit, which then is its next place there.
+-- Charge a turn to the user's tag at the limit. The new tag is the user's next position there.
 function limit_turns.charge(list, turn, cost)
   local limit, user, lane = turn.limit, turn.user, turn.lane
   local _, place = heap.pop(users_at(list, limit, lane))

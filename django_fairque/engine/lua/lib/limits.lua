@@ -1,28 +1,30 @@
--- Limits by key: how many tasks of a key run at once, and how many start in a period, over all tasks and users that name the key.
+-- Limits by key: how many tasks of a key run at once, or start in a period, counted over all tasks and users that name
+-- the key.
 --
--- - A shared limit is a small fair queue. A task with shared limits waits at one of them: at its first limit that has no place, or else at
---   its first shared one. Its user stands there, by a start tag of the limit's own (start-time fair queueing, as in lib/ring.lua).
---   lib/limit_turns.lua hands out these tasks.
--- - A limit of one user has no queue of users. Its tasks are admitted to the user's queues, where they compete in the user's turns, if they
---   have a place. The others wait at the limit.
+-- - A shared limit is a small fair queue. A task with shared limits waits at one of them: at its first full limit, or
+--   else at its first shared limit. The users at a limit are ordered by tags of that limit (start-time fair queueing,
+--   as in lib/ring.lua). lib/limit_turns.lua hands out these tasks.
+-- - A limit of one user has no queue of users. If the limit has a place, a task is admitted to the user's own queues.
+--   Other tasks wait at the limit.
 --
--- A task takes a place of each of its limits when it gets its lease, and gives them back when the lease ends. Invariants: nothing else changes
--- `running`, and no limit of a user has a free place while its tasks wait (or it stands in `throttled` until it opens).
+-- A task takes a place at each of its limits when it gets its lease, and gives the places back when the lease ends.
+-- Invariants: only this changes `running`, and a limit of one user never has a free place while its tasks wait (or it
+-- is in `throttled` until it opens).
 --
 -- include numbers calls keys lists counters clock slot writes records ring queues task_record
 
 local limits = {}
 
-local set, add, exact = records.set, records.add, numbers.exact -- called often
+local set, add, exact = records.set, records.add, numbers.exact -- local aliases, which Lua finds faster: these functions are called often
 local LANES = { 'urgent', 'normal', 'bulk' }
-local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users there
-local BIT = { urgent = 1, normal = 2, bulk = 4 } -- of `listed`: the lanes for which the limit stands in `limited:{lane}`
-local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- the number of admitted tasks of these priorities
-local MOST_ADMITTED = 32 -- tasks that a call admits at one limit
-limits.PREFIX = '\254' -- begins the entry in `throttled`; no UTF-8 text has this byte
+local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users at the limit, by lane;
+local BIT = { urgent = 1, normal = 2, bulk = 4 } -- bits of `listed`: the lanes in which the limit is in `limited:{lane}`;
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- the number of admitted tasks of priorities 6 and 7;
+local MOST_ADMITTED = 32 -- most tasks that a call admits at one limit;
+limits.PREFIX = '\254' -- the first byte of a limit's entry in `throttled`; no UTF-8 text has this byte.
 
 local by_id, order, arriving = {}, {}, {} -- `arriving`: tasks that begin to wait in this call;
--- `limits.returning`, by key: the parked places whose users stand at their limits again
+-- `limits.returning`: by key, the parked entries whose users have returned to their limits
 each_call(function()
   if order[1] then by_id, order = {}, {} end
   if arriving[1] then arriving = {} end
@@ -39,7 +41,7 @@ function limits.has_arrivals() return arriving[1] ~= nil end
 
 local function shown(limit) return (limit.waiting > 0 or limit.closed) and limit.waiting or nil end
 
--- Return the record of a limit, once in a call.
+-- Return the record of a limit, which is read once in a call.
 function limits.load(id)
   local limit = by_id[id]
   if limit then return limit end
@@ -51,9 +53,9 @@ function limits.load(id)
   local flat = calls.attempt('HGETALL', limit.key) or {}
   for i = 1, #flat, 2 do limit[flat[i]] = numbers.read(flat[i + 1]) or limit[flat[i]] end
   limit.is_new = #flat == 0
-  limit.has_queue = string.byte(id) == 115 or limit.queue == 1 -- "s"
+  limit.has_queue = string.byte(id) == 115 or limit.queue == 1 -- 115 is "s": a shared limit
   limit.was_shown = shown(limit)
-  if limit.gap then limit.tat = math.min(limit.tat, clock.now + limit.gap * limit.burst) end -- more only if a clock was set back
+  if limit.gap then limit.tat = math.min(limit.tat, clock.now + limit.gap * limit.burst) end -- a higher value comes from a clock that was set back
   by_id[id], order[#order + 1] = limit, limit
   return limit
 end
@@ -82,7 +84,7 @@ local function set_values(limit, at_once, gap, burst)
   end
 end
 
--- Return the limits of a task, as `limit_list` of the task too. A push decides their values.
+-- Return the limits of a task, and store them as its `limit_list`. A push sets the values of the limits.
 function limits.of(task, is_push, user_name)
   if task.limit_list then return task.limit_list end
   local parts, found = lists.unpack(task.limits), {}
@@ -102,7 +104,7 @@ function limits.of(task, is_push, user_name)
   return found
 end
 
--- Use, before the first write, the keys at which a task of this user may wait.
+-- Touch, before the first write, the keys at which a task of this user may wait.
 local function touch_places(task, user)
   for _, limit in ipairs(limits.of(task)) do
     slot.touch(keys.limit_queue(limit.id, user.name))
@@ -114,8 +116,8 @@ local function touch_places(task, user)
   end
 end
 
--- Read the tasks that can be admitted at a limit of one user, after the changes of this call. Tasks with other limits may wait there
--- instead, so further ones are read for these.
+-- Read the tasks that can be admitted at a limit of one user after the changes of this call. A task with several limits
+-- may wait at another limit instead, so further tasks are read in its place.
 local function read_heads(limit)
   local free = limits.free(limit) + limit.ending
   local wanted = math.min(limit.waiting, math.max(free - limit.admitted, math.min(1, free)))
@@ -134,7 +136,7 @@ local function read_heads(limit)
   end
 end
 
--- Read, before the first write, the limits of a task that moves, and the tasks that its move may admit.
+-- Before the first write, read the limits of a task that moves, and the tasks that this move may admit.
 function limits.touch(task, is_push)
   local frees = task.state == 'started' or task.state == 'queued' and (task.raw.waits_at or '') == ''
   for _, limit in ipairs(limits.of(task, is_push)) do
@@ -147,20 +149,21 @@ function limits.touch(task, is_push)
   touch_places(task, task.owner)
 end
 
--- The user of a limit that is of one user; nil for a shared one.
+-- Return the user to which a limit belongs; nil for a shared limit.
 function limits.owner_name(id)
   local size, at = string.match(id, '^u:(%d+):()')
   return size and string.sub(id, at, at + tonumber(size) - 1)
 end
 
--- Look at the limit with this id again, because it has opened or was changed. `load_user(name)` returns the record of a user.
+-- Check the limit with this id again, because it has opened or was changed. `load_user(name)` returns the record of a
+-- user.
 function limits.reconsider(id, load_user)
   local limit = limits.load(id)
   set(limit, 'held', limit.held)
   if not limit.has_queue then
     limit.owner = load_user(limits.owner_name(id))
     read_heads(limit)
-    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- left over
+    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- the count was wrong: no task waits
   end
   return limit
 end
@@ -186,7 +189,7 @@ function limits.refuses(task, user_name)
   return false
 end
 
--- Count a task that is accepted. Return its limits of which the newest task counts.
+-- Count an accepted task at its limits. Return the limits at which only the newest task counts.
 function limits.accept(task)
   local flags, newest = flags_of(task), {}
   for i, limit in ipairs(task.limit_list) do
@@ -214,14 +217,14 @@ local function wait_at(limit, user, task)
   count_waiting(limit, user, task.priority, 1)
 end
 
--- Whether a task of this priority may be admitted: a critical or urgent one also beyond the places, so that it does not wait behind the
--- others. Each start looks for a place again.
+-- Return whether a task of this priority may be admitted. A critical or urgent task is also admitted beyond the places,
+-- so that it does not wait behind other tasks. Each start checks the places again.
 local function can_admit(limit, priority)
   local free = limits.free(limit)
   return free > limit.admitted or ADMITTED[priority] and free > limit[ADMITTED[priority]] or false
 end
 
--- The limit at which a queued task waits; nil if it is admitted to its user's queues.
+-- Return the limit at which a queued task waits; nil if it is admitted to its user's queues.
 local function place_of(task)
   local shared
   for _, limit in ipairs(limits.of(task)) do
@@ -235,7 +238,7 @@ local function place_of(task)
   return shared
 end
 
--- Queue a task with limits.
+-- Queue a task that has limits.
 function limits.enter(user, task, at_front)
   local limit = place_of(task)
   if limit then return wait_at(limit, user, task) end
@@ -247,7 +250,7 @@ function limits.enter(user, task, at_front)
   queues.enter(user, task, at_front)
 end
 
--- An admitted task leaves its user's queues.
+-- Count an admitted task that leaves its user's queues.
 function limits.remove_admitted(task)
   for _, limit in ipairs(limits.of(task)) do
     if not limit.has_queue then
@@ -257,7 +260,7 @@ function limits.remove_admitted(task)
   end
 end
 
--- A queued task is not to be started. Return whether it waited at a limit, and not in its user's queues.
+-- Remove a queued task that will not be started. Return whether it waited at a limit, and not in its user's queues.
 function limits.leave(user, task)
   local id = task.raw.waits_at or ''
   if id == '' then
@@ -271,7 +274,8 @@ function limits.leave(user, task)
   return true
 end
 
--- Take a place of each limit for a task that is to start; if one has none, the task waits there. Return whether it starts.
+-- Take a place at each limit for a task that is to start. If a limit has no place, the task waits there. Return whether
+-- the task starts.
 function limits.begin(user, task)
   local found = limits.of(task)
   for _, limit in ipairs(found) do
@@ -289,7 +293,8 @@ function limits.begin(user, task)
   return true
 end
 
--- The lease of a task has ended: by how much its cost was higher than expected. A task that was given back has used no token of a rate.
+-- Give back the places of a task whose lease has ended. `difference` is its actual cost minus the expected cost. A task
+-- that was given back without a run also returns its rate token.
 function limits.finish(user, task, difference, is_run)
   for _, limit in ipairs(limits.of(task)) do
     if not task.is_companion then
@@ -303,7 +308,8 @@ function limits.finish(user, task, difference, is_run)
   end
 end
 
--- Let a user stand at a limit with its tasks of this lane, if it does not. Invariant: its tag there is not behind the limit's virtual time.
+-- Add a user with its tasks of this lane to a limit, unless it is there. Invariant: its tag there is not lower than the
+-- limit's virtual time.
 function limits.stand(limit, user_name, lane)
   if limit.standing[lane .. user_name] then return end
   limit.standing[lane .. user_name] = true
@@ -314,7 +320,7 @@ function limits.stand(limit, user_name, lane)
   end
 end
 
--- The user has no more tasks of this lane at the limit, or is parked.
+-- Remove a user from a limit, because it has no more tasks of this lane there or is parked.
 function limits.step_out(limit, user_name, lane)
   limit.standing[lane .. user_name] = nil
   writes.zrem(keys.limit_users(limit.id, lane), user_name)
@@ -333,7 +339,8 @@ local function admit(limit)
   end
 end
 
--- Where a task stands among those of its user that wait at a limit: by priority, then by the moment it became ready.
+-- Return the position of a task among its user's tasks at a limit: by priority, then by the moment at which it became
+-- ready.
 function limits.score(task) return (7 - task.priority) * queues.BAND + math.max(0, task.ready - clock.EPOCH) end
 
 local function arrive(one)
@@ -346,7 +353,8 @@ local function arrive(one)
   end
 end
 
--- Write where the limit stands in the indexes. Invariant: `limited:{lane}` has the limits with a free place at which users stand.
+-- Write the limit's entries in the indexes. Invariant: `limited:{lane}` has the limits that have a free place and users
+-- of this lane.
 local function save_places(limit)
   local free, listed, at = limits.free(limit), 0, nil
   for _, lane in ipairs(LANES) do
@@ -367,7 +375,7 @@ local function save_places(limit)
   limit.had_turn = nil
   if limit.closed and limit.closed <= clock.now then set(limit, 'closed', nil) end
   if limit.waiting > 0 and not limit.has_queue and free > limit.admitted then
-    at = clock.now -- the next call admits more
+    at = clock.now -- the next call admits more tasks
   elseif (limit.waiting > 0 or limit.closed) and opens_at(limit) > clock.now then
     at = opens_at(limit)
   end
@@ -387,10 +395,10 @@ local function save_places(limit)
 end
 
 local function save_limit(limit)
-  if limit.waiting == 0 then -- the users there have no tasks any more
+  if limit.waiting == 0 then -- no task waits, so no user is at the limit
     for _, lane in ipairs(LANES) do
       if limit[USERS[lane]] > 0 then
-        writes.flush() -- some may have come back in this call
+        writes.flush() -- a user may have returned in this call
         redis.call('DEL', keys.limit_users(limit.id, lane))
         set(limit, USERS[lane], 0)
       end
@@ -417,13 +425,14 @@ local function save_limit(limit)
     if not is_used then redis.call('PEXPIRE', limit.key, time_left) elseif was_idle then redis.call('PERSIST', limit.key) end
   else
     if not limit.is_new then redis.call('DEL', limit.key, keys.limit_tags(limit.id)) end
-    by_id[limit.id] = nil -- who needs it again reads it again
+    by_id[limit.id] = nil -- the next use reads the limit again
   end
   limit.is_new = false
   records.forget_changes(limit)
 end
 
--- Admit tasks, let others begin to wait, and write what has changed. Before the users are written: their counts change too.
+-- Admit tasks, let other tasks begin to wait, and write the changes. Call this before users are saved, because their
+-- counts change too.
 function limits.save()
   if not order[1] then return end
   for _, limit in ipairs(order) do

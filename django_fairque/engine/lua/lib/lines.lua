@@ -1,5 +1,5 @@
--- The users of a ring who may be served: newcomers, and the others. A user is only its entry in the ring until its turn comes:
--- most calls serve few of them.
+-- The users of a ring that can be served, in two groups: newcomers and others. Before a user's turn, only its entry in
+-- the ring is read, because most calls serve few users.
 --
 -- include calls ring organizations users heap
 
@@ -7,8 +7,9 @@ local lines = {}
 
 local push = heap.push -- called often
 
--- Users are read in pages of `step`. A page in the ring's order has newcomers first, and most often the first of the others. `at`: how
--- many were read in this order, `others_read`: how many of the others, `last`: the tag of the last one. Without a key nothing is read.
+-- Users are read in pages of `step`. In the ring's order newcomers come first, and a page mostly has the first of the
+-- others too. `at` is how many entries were read in this order, `others_read` how many of the others, `last` the tag of
+-- the last of the others. Without a key nothing is read.
 function lines.new(key, step)
   return {
     key = key, step = step, newcomers = heap.new(), others = heap.new(), at = 0, others_read = 0, last = -math.huge,
@@ -18,7 +19,7 @@ end
 
 function lines.push(line, place, item) push(place < 0 and line.newcomers or line.others, place, item) end
 
--- Read the records of the users in this page: entries and places in turns.
+-- Read the records of the users in this page, in which entries and positions alternate.
 local function preload_users(page)
   local names, organization = {}, string.byte(organizations.PREFIX)
   for i = 1, #page, 2 do
@@ -51,8 +52,8 @@ local function read_page(line, of_others)
   line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
 end
 
--- The group of which the first is next, and where that one stands: the tag, or of a newcomer the tag up to which others go first.
--- Without `is_in_turn` (a list) nobody is overdue.
+-- Return the group (newcomers or others) whose first user is next, and the position of that user: its tag, or for a
+-- newcomer the tag up to which others go first. Without `is_in_turn` (for a list of users) no user is overdue.
 function lines.next(line, ring_owner, is_in_turn)
   local newcomers, others, turn = line.newcomers, line.others, nil
   if newcomers.size == 0 and not line.has_all_newcomers then read_page(line) end

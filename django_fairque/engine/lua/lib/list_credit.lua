@@ -1,15 +1,17 @@
--- Serving a list of users (`--users`), independent of the order of the ring. Used by lib/selection.lua and lib/turns.lua.
+-- Serve a list of users (`--users`) independently of the order of the ring. Used by lib/selection.lua and
+-- lib/turns.lua.
 --
--- A list is served out of turn, which must not cost anybody a turn, neither other users nor those of the list. So the virtual time
--- does not move, and the cost of a list's tasks (`credit`, kept for each user and organization) is subtracted from the tags again:
--- as much as all users of the list that can be served have received, so that their order among each other stays.
+-- A list of users is served out of turn. No user may lose a turn by this, neither other users nor those of the list. So
+-- the virtual time does not move, and the cost of the list's tasks (`credit`, kept for each user and organization) is
+-- subtracted from the tags again: the amount that all users of the list that can be served have received, so that their
+-- order among each other stays.
 --
 -- include options counters records ring
 
 local list_credit = {}
 
--- The state of one list: `ring_owners`, the owners of its users' rings, and `has_come`, by ring owner and user: whether
--- the user has come since its last turn.
+-- Return the state of one list: `ring_owners`, the owners of its users' rings, and `has_come`, which says for each ring
+-- owner and user whether the user has come since its last turn.
 function list_credit.new() return { ring_owners = {}, has_come = {} } end
 
 function list_credit.note(credit, one, place)
@@ -18,7 +20,8 @@ function list_credit.note(credit, one, place)
     has_come[ring_owner] = {}
     credit.ring_owners[#credit.ring_owners + 1] = ring_owner
   end
-  -- On several shards all that return to the ring stand `margin` before their tags. This has no meaning here and stays.
+  -- With several shards, each user that returns to the ring is placed `margin` before its tag. Here this margin has no
+  -- effect, and it is kept.
   local margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and place < one.tag and ring.arrival_step(one.tag) / 2 or 0
   if margin > 0 then one.margin = one.margin or margin end
   has_come[ring_owner][one] = one.came > 0 or one.tag == one.was_tag and place < one.tag - 1.5 * margin
@@ -41,13 +44,14 @@ local function least(credit, ring_owner, value_of)
   return found
 end
 
--- The lowest tag among the list's users, without users that have come since their last turn. The expected cost of
--- running tasks does not count here: it is corrected when they end.
+-- Return the lowest tag among the list's users, without users that have come since their last turn. The expected cost
+-- of running tasks does not count, because it is corrected when they end.
 local function certain(one) return options.fair_by_tasks and one.tag or one.tag - ring.pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 
--- An eighth of an expected task at once, or more: so that it writes some eight records a task, however long the list is. Not more
--- than brings the first of them to the virtual time.
+-- Subtract the credit that all users of the list have in common, if it is at least an eighth of an expected task. So
+-- about eight records are written for a task, however long the list is. The subtraction moves no tag below the virtual
+-- time.
 function list_credit.take_off(credit)
   for _, ring_owner in ipairs(credit.ring_owners) do
     local all_got = least(credit, ring_owner, function(one) return math.min(one.credit, one.tag - ring_owner.vtime) end)
@@ -56,7 +60,7 @@ function list_credit.take_off(credit)
         if not has_come then
           records.add(one, 'tag', -all_got)
           records.add(one, 'credit', -all_got)
-          one.was_tag = nil -- its place is written, though it may be what it was: it has been served since it came
+          one.was_tag = nil -- write the user's position even if it did not change, because it was served since it came
         end
       end
     end

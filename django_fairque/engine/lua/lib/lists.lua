@@ -1,10 +1,11 @@
--- Lists of byte strings in one string and back ("3:abc0:..."): binary safe, nothing to escape.
+-- Pack a list of byte strings into one string ("3:abc0:...") and unpack it. Any bytes are allowed, and nothing is
+-- escaped.
 
 local lists = {}
 
 function lists.pack(list)
   local parts = {}
-  for i = 1, #list do -- no string is made for a part: that took as long as handing out its task
+  for i = 1, #list do -- make no string for each part: that took as long as handing out a task
     parts[3 * i - 2], parts[3 * i - 1], parts[3 * i] = #list[i], ':', list[i]
   end
   return table.concat(parts)
@@ -14,7 +15,7 @@ function lists.unpack(text)
   while at <= #text do
     local colon = string.find(text, ':', at, true)
     local size = tonumber(string.sub(text, at, colon - 1))
-    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- reading would not end
+    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- otherwise the loop would not end
     list[#list + 1] = string.sub(text, colon + 1, colon + size)
     at = colon + size + 1
   end

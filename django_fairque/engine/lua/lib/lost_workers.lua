@@ -1,4 +1,5 @@
--- Workers whose records ended without a report of a stop: the machine failed, or all processes were killed. Kept for a day.
+-- Workers whose records expired although they did not report a stop: the machine failed, or all processes were killed.
+-- Lost workers are kept for a day.
 --
 -- include numbers clock counters writes
 
@@ -6,7 +7,7 @@ local lost_workers = {}
 
 local KEPT, MOST = 24 * 3600e6, 1000
 
--- The list is on each shard; that of the first one counts.
+-- Each shard has this list; only the list of the first shard is read.
 function lost_workers.add(workers)
   local key = P .. 'workers:lost'
   for _, worker in ipairs(workers) do

@@ -1,4 +1,4 @@
--- The mirror of a task on another shard that tasks here wait for: what is known of it here.
+-- A mirror is the record, on this shard, of a task on another shard for which tasks on this shard wait.
 --
 -- include keys clock writes outbox
 
@@ -9,7 +9,7 @@ function mirrors.read(id)
   return found[1] and { id = id, state = found[1], raw = {}, shard = found[2] }
 end
 
-local WATCH_AGAIN = 60e6 -- us until it is checked again whether a task on another shard has ended
+local WATCH_AGAIN = 60e6 -- microseconds after which another shard is asked again whether its task has ended
 function mirrors.watch(mirror)
   writes.zadd(K.mirrors, clock.now + WATCH_AGAIN, mirror.id)
   outbox.post_once('watch:' .. mirror.shard .. ':' .. mirror.id, clock.now_text)

@@ -1,4 +1,4 @@
--- A task's record (`task_record.read`), and its moves between states. A move reads nothing: the caller has read the task and its user
+-- Move tasks between states. A move reads nothing: the caller has read the task (`task_record.read`) and its user
 -- before the first write. Used by all commands that change tasks.
 --
 -- include numbers calls keys options counters clock slot statistics writes alerts history records queues bounds deadlines limits edges user_periods
@@ -6,7 +6,7 @@
 local moves = {}
 
 function moves.enter_queue(user, task, at_front)
-  if user.sla and not task.sla then -- the user's own SLA; fixed now, as that of any task is when it becomes ready
+  if user.sla and not task.sla then -- the user's own SLA; it is fixed when the task becomes ready, as any SLA
     task.sla = user.sla
     redis.call('HSET', keys.task(task.id), 'sla', numbers.exact(task.sla))
   end
@@ -27,8 +27,9 @@ function moves.to_scheduled(user, task, due, ...)
   queues.schedule(user, task.id, due)
 end
 
--- Users take turns in having the dependents of their ended tasks resolved, each task of a user one turn after the one before
--- (start-time fair queueing, as in lib/ring.lua). `resolve_turn` is the turn that was reached last, and of a user its next one.
+-- Return the turn in which the dependents of a user's ended task are resolved. Users take turns, and each ended task of
+-- a user gets the turn after its previous one (start-time fair queueing, as in lib/ring.lua). The shard's
+-- `resolve_turn` is the turn that was reached last; a user's `resolve_turn` is its next turn.
 function moves.next_turn_to_resolve(user)
   local turn = math.max(counters.shard.resolve_turn, user.resolve_turn or 0)
   records.set(user, 'resolve_turn', turn + 1)
@@ -48,7 +49,7 @@ function moves.to_ended(task, state, ttl, ...)
   end
 end
 
--- A dead letter of one of the three types; `kind` is what the history calls it.
+-- Make a task a dead letter of the type `failure`: failed, expired or poisoned.
 function moves.to_dead(user, task, failure, reason, trace, ...)
   if bounds.is_full(user) then reason, trace = bounds.shorten(task, reason), '' end
   moves.to_ended(task, 'failed', options.failed_ttl, 'failure', failure, 'reason', reason, 'died', numbers.exact(task.died + 1), ...)
@@ -62,14 +63,14 @@ function moves.to_dead(user, task, failure, reason, trace, ...)
   statistics.tally('dead', 1)
 end
 
--- For a task that ended without its worker: the worker's report of an outcome is then answered with the task's state.
+-- Make an expired task a dead letter. No worker reports this end, so an alert is added.
 function moves.expire(task)
   local reason = task.raw.started and 'not started again in time' or 'not started in time'
   moves.to_dead(task.owner, task, 'expired', reason, '')
   alerts.add('died', task, reason)
 end
 
--- Leave the state of waiting that the task is in (not STARTED, see `leases.close`).
+-- Take a task out of its waiting state. STARTED is no waiting state (see `leases.close`).
 function moves.leave_waiting(user, task)
   if task.state == 'scheduled' then
     queues.unschedule(user, task.id)
@@ -92,7 +93,7 @@ function moves.leave_waiting(user, task)
   end
 end
 
--- Use, before any write, the derived keys that ending a lease, or any other move of this task, may write.
+-- Touch, before any write, the keys that ending a lease or another move of this task may write.
 
 local touched_worker
 each_call(function() touched_worker = nil end)

@@ -1,4 +1,4 @@
--- The next task of a user: the most urgent one, or for a batch another one of the same name.
+-- Choose the next task of a user: the most urgent one, or for a batch another task of the same name.
 --
 -- include numbers calls keys options clock alerts records queues limits moves windows
 
@@ -6,13 +6,15 @@ local next_task = {}
 
 local READY = queues.READY
 
--- `skipped`: the number of users whose next tasks are expired ones that this call does not bury. Other users take their turns.
+-- `skipped`: the number of users whose next tasks have expired and are not removed by this call. Other users take their
+-- turns.
 each_call(function() next_task.expired, next_task.dropped_ids, next_task.skipped = {}, {}, 0 end)
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }
 
--- Critical first; else the highest earned score, weight × (waited + head start) (Kleinrock 1964 with an offset).
--- A lane is looked at only if its oldest task could win: none has waited longer than `since` says.
+-- Return the priority of the user's most urgent task. Critical tasks come first. Otherwise the task with the highest
+-- score, weight × (waited + head start), wins (Kleinrock 1964 with an offset). A priority is examined only if its
+-- oldest task could win: no task of the user has waited since before `since`.
 local function most_urgent(user)
   if user[READY[6]] > 0 then return 6 end
   local best, best_earned
@@ -38,8 +40,9 @@ local function bury_unreadable(task)
   alerts.add('died', task, UNREADABLE)
 end
 
--- A queued task that `task_record.read` can't read: its head is gone, because something else has written or removed its payload. Known of it are
--- its place in its user's queue, and the changes in its record. Nil if nothing is left of it, or its record is of another type.
+-- Return a queued task that `task_record.read` can't read, because other software has overwritten or removed its
+-- payload, and with it its head. Known are only its position in its user's queue, and the changes in its record. Return
+-- nil if nothing is left of the task, or if its record has another type.
 local function unreadable_task(id, user, priority)
   local key = keys.task(id)
   local flat, raw = calls.attempt('HGETALL', key), {}
@@ -52,9 +55,10 @@ local function unreadable_task(id, user, priority)
   }
 end
 
--- Take one task of this user: in lane normal the most urgent one, in other lanes the one that has waited longest. Returns nil if the user
--- has none after all (then its counters are corrected), or is skipped. One user may use up a quarter of the tasks that a call may bury,
--- so that many users with only expired tasks don't delay the others.
+-- Take one task of this user: in lane normal the most urgent one, in other lanes the one that has waited longest.
+-- Returns nil if the user has no task after all (its counters are then corrected), or is skipped. One user may use up
+-- only a quarter of the expired tasks that a call may remove, so that users with only expired tasks don't delay the
+-- others.
 function next_task.take(user, lane)
   local buried = 0
   while true do
@@ -63,7 +67,7 @@ function next_task.take(user, lane)
     local id = windows.next(user, priority)
     if user.is_unreadable then
       user.is_skipped = true
-      records.set(user, 'tag', user.tag) -- to be saved
+      records.set(user, 'tag', user.tag) -- marks the user as changed, so that it is saved
       return nil
     elseif not id then
       queues.add_ready(user, priority, -user[READY[priority]])
@@ -88,14 +92,15 @@ function next_task.take(user, lane)
       if is_queued and not is_live or unreadable then
         next_task.expired[#next_task.expired + 1] = unreadable or task
       elseif not is_live then
-        next_task.dropped_ids[#next_task.dropped_ids + 1] = id -- an entry without its task: it is removed
+        next_task.dropped_ids[#next_task.dropped_ids + 1] = id -- this entry has no task, so it is removed
       end
     end
   end
 end
 
--- Another task of this name for the batch whose search this is, or nil. Critical tasks keep their order: the search ends at the
--- first of another name. With other priorities it goes past them, and ends after twice as many tasks as the batch has room for.
+-- Return another task of the same name for a batch, or nil. Critical tasks keep their order: the search ends at the
+-- first task of another name. With other priorities the search skips such tasks, and ends after twice as many tasks as
+-- the batch has room for.
 function next_task.take_companion(user, search)
   local window = windows.get(user, search.priority)
   window.step = math.max(window.step, math.min(256, search.left))

@@ -1,15 +1,15 @@
--- The options of the queue: one argument with `name=value` for each, the same from call to call, so it is read when it has changed.
--- Moments and lengths of time are in microseconds; 0 stands for no limit.
+-- The options of the queue: one argument with `name=value` for each option. The argument is the same from call to call,
+-- so it is parsed only when it has changed. Moments and lengths of time are in microseconds; 0 means no limit.
 
 local options = {
   fair_by = 'time', -- or 'tasks'
   fair_by_tasks = false,
-  head_start = 0, -- the waiting time that a priority is worth
+  head_start = 0, -- added to each task's waiting time before the weight of its priority multiplies it
   max_deliveries = 0,
   result_ttl = 0,
   failed_ttl = 0,
-  user_ttl = 0, -- the time for which the record of an idle user is kept
-  minute_ttl = 0, -- the time for which the figures of a minute are kept
+  user_ttl = 0, -- how long the record of an idle user is kept;
+  minute_ttl = 0, -- how long the figures of a minute are kept;
   reply_ttl = 0, -- the shortest time for which a reply is kept
   sweep_limit = 0,
   max_backlog = 0,

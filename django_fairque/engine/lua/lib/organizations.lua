@@ -1,16 +1,17 @@
--- An organization's record and its place in the ring, where it stands as if it were one user. The same
--- functions of lib/ring.lua serve both.
+-- The record of an organization, and its position in the shard's ring. There an organization is treated like one user,
+-- by the same functions of lib/ring.lua.
 --
 -- An organization exists as long as it has members (users whose record names it) or settings. Every field of its record
--- is a number, except the note about a pause. In the shard's ring its entry begins with a byte with which no user's id begins.
+-- is a number, except the note about a pause. Its entry in the shard's ring begins with a byte with which no user id
+-- begins.
 --
 -- include numbers calls keys counters slot writes records ring guarantees
 
 local organizations = {}
 
-organizations.PREFIX = '\255' -- in no UTF-8 text
+organizations.PREFIX = '\255' -- no UTF-8 text contains this byte
 
-local by_name, order = {}, {} -- `order`: also `organizations.order`, the organizations of this call
+local by_name, order = {}, {} -- `order` (also `organizations.order`): the organizations of this call
 organizations.order = order
 each_call(function()
   if not order[1] then return end
@@ -18,7 +19,7 @@ each_call(function()
   organizations.order = order
 end)
 
--- The caller uses its ring before the first write: reads or touches it.
+-- Return the record of an organization. The caller must use its ring before the first write, by a read or a touch.
 function organizations.load(name)
   local organization = by_name[name]
   if organization then return organization end
@@ -29,7 +30,7 @@ function organizations.load(name)
     changed = {},
   }
   local flat = calls.attempt('HGETALL', organization.key)
-  organization.is_damaged = not flat -- the record can be damaged, as a user's can
+  organization.is_damaged = not flat -- the record of an organization can be damaged, like that of a user
   flat = flat or {}
   for i = 1, #flat, 2 do organization[flat[i]] = numbers.read(flat[i + 1]) or organization[flat[i]] end
   if organization.weight <= 0 then organization.weight = 1 end
@@ -65,7 +66,7 @@ local function save_organization(organization)
     redis.call('DEL', organization.key)
     writes.zrem(K.groups, organization.name)
     counters.count('groups', -1)
-    by_name[organization.name] = nil -- who names it again begins a new one
+    by_name[organization.name] = nil -- a later use in this call begins a new organization
   end
   ring.note_place(organization, served)
   records.forget_changes(organization)
@@ -77,7 +78,8 @@ function organizations.save()
   end
 end
 
--- The owner of the ring that a user with this organization is in.
+-- Return the owner of the ring of this organization's users: the organization, or the shard if there is no
+-- organization.
 function organizations.ring_owner(organization_name)
   if not organization_name then return counters.shard end
   if not by_name[organization_name] then

@@ -1,5 +1,5 @@
--- Messages for other shards. A worker of the queue carries a message to its shard, and the message stays until that is done.
--- `field` identifies the message, so that the same one is not stored twice.
+-- Messages for other shards. A worker delivers a message to its shard; until then the message is kept. `field`
+-- identifies the message, so that the same message is not stored twice.
 
 local outbox = {}
 
@@ -9,7 +9,7 @@ function outbox.post(field, body)
   outbox.has_posted = true
 end
 
-function outbox.post_once(field, body) -- keeps the time of the first post
+function outbox.post_once(field, body) -- a message that is already stored keeps the time of its first post
   redis.call('HSETNX', K.outbox, field, body)
   outbox.has_posted = true
 end

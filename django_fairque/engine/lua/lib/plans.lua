@@ -1,14 +1,15 @@
--- The plan of a user: its name and the values of its limits, as one text such as `pro weight=5.0 cap=20`. The field `plan` has the
--- newest text, and `explicit` the names of the limits that were set by themselves: no plan changes these.
+-- The plan of a user: its name and the values of its limits, as one text such as `pro weight=5.0 cap=20`. The field
+-- `plan` has the newest text, and `explicit` has the names of the limits that were set individually, which no plan
+-- changes.
 --
 -- include calls clock records ring rate
 
 local plans = {}
 
 local LIMITS = { 'weight', 'cap', 'rate', 'gap', 'burst', 'backlog', 'max_bytes', 'sla' }
-local DEFAULTS = { weight = 1 } -- without a default there is no limit
+local DEFAULTS = { weight = 1 } -- any other limit is off by default
 
-local deployed -- when the version of the code that made this call was deployed last
+local deployed -- the moment at which the sender's version of the project's code was last deployed
 each_call(function() deployed = nil end)
 
 local function is_explicit(user, name)
@@ -28,8 +29,8 @@ local function set_if_changed(user, name, value)
   if user[name] ~= value then plans.set_limit(user, name, value) end
 end
 
--- Give the user a plan, or none with an empty text. The caller passes a changed rate to `rate.change`. Limits that the user has
--- without a plan were set by themselves.
+-- Give the user a plan, or remove it (an empty text). The caller then passes a changed rate to `rate.change`. If the
+-- user had no plan, its present limits count as set individually.
 function plans.apply(user, text)
   local values = {}
   for name, value in string.gmatch(text, '(%S+)=(%S+)') do values[name] = tonumber(value) end
@@ -40,16 +41,17 @@ function plans.apply(user, text)
   records.set(user, 'plan', text ~= '' and text or nil)
 end
 
--- Remove the plan and all limits, also those that were set by themselves.
+-- Remove the plan and all limits, including limits that were set individually.
 function plans.reset(user)
   records.set(user, 'explicit', nil)
   for _, name in ipairs(LIMITS) do set_if_changed(user, name, nil) end
   records.set(user, 'plan', nil)
 end
 
--- A version that no worker has reported yet is newer than all others.
+-- Return the moment at which a version of the project's code was deployed. A version that no worker has reported yet is
+-- newer than all others.
 local function deployed_at(version)
-  local MAX_VERSION_BYTES = 100 -- the same number is in heartbeat.lua
+  local MAX_VERSION_BYTES = 100 -- heartbeat.lua has the same number
   version = string.sub(version, 1, MAX_VERSION_BYTES)
   local entries = calls.attempt('LRANGE', P .. 'deployments', 0, -1) or {}
   for i = #entries, 1, -1 do
@@ -59,8 +61,8 @@ local function deployed_at(version)
   return clock.now
 end
 
--- Give the user the plan that a push has for it. Invariant: neither a process with older settings than the record's (`version`)
--- nor one that looked up the plan earlier (`looked_up`) changes it.
+-- Give the user the plan that a push contains. Invariant: the plan is not changed by a process with older code
+-- (`version`) than that of the current plan, nor by one that looked up the plan earlier (`looked_up`).
 function plans.offer(user, text, looked_up, version)
   if text == (user.plan or '') or user.is_damaged or is_explicit(user, 'plan') or looked_up < (user.plan_looked_up or 0) then return end
   deployed = deployed or deployed_at(version)

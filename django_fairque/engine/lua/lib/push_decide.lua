@@ -11,10 +11,10 @@ local MOST_REPLACED = 100 -- waiting tasks in a push, and one more for each acce
 local REPLACED = 'replaced by a newer task of limit '
 push_decide.REPLACED = REPLACED
 
-local seen, pending -- in this push: the users by id; the number of accepted tasks by user
+local seen, pending -- in this push: the user by task id; the number of accepted tasks by user
 
--- Whether the id is taken. If a task of another user has it, `is_conflict` is set: that is not the same work. A part of a graph was
--- accepted with the whole, so it can't be refused any more.
+-- Return whether the task's id is taken. `is_conflict` is set if a task of another user has the id, because that is
+-- other work. A part of a graph can't be refused any more, because the graph was accepted as a whole.
 local function is_duplicate(item, some_exist)
   local user_name = ARGV[item.at + 1]
   if seen[item.id] then
@@ -22,7 +22,7 @@ local function is_duplicate(item, some_exist)
     return true
   end
   seen[item.id] = user_name
-  if push.delivered and push.delivered[item.id] then -- by an earlier call of deliver.lua
+  if push.delivered and push.delivered[item.id] then -- an earlier call of deliver.lua has accepted the task
     item.is_repeat = true
     return true
   end
@@ -44,14 +44,16 @@ local function is_duplicate(item, some_exist)
     return true
   end
   if not push.is_ended(task.state) then return true end
-  -- Ended: the id is free again and what is kept of the old task goes; but not while its dependents are being resolved.
+  -- The earlier task has ended, so its id is free again and its data is replaced. While its dependents are being
+  -- resolved, the id is still taken.
   if task.waited and redis.call('ZSCORE', K.resolving, task.id) then return true end
   item.before = task
   if task.raw.result_size then bounds.touch_result(user_name) end
   return false
 end
 
--- The task under which this work is known already, if its window is still open and the task was not canceled.
+-- Return the id of the task under which this work is already known, if its uniqueness window is open and that task was
+-- not canceled. Otherwise return nil.
 local function known_as(item, key)
   if not key then return nil end
   local stored = push.uniques[key]
@@ -64,7 +66,7 @@ local function known_as(item, key)
   local earlier = push.accepted_by_id[stored[1]]
   local task = not earlier and task_record.read(stored[1])
   if not earlier and (not task or task.state == 'canceled') then return nil end
-  if item.form.debounce then -- the last one counts, if the first has not begun
+  if item.form.debounce then -- with debounce the last call counts, if the first task has not begun
     if earlier then
       earlier.last, earlier.expires = item, item.expires
       if earlier.size then
@@ -82,8 +84,8 @@ local function known_as(item, key)
   return stored[1]
 end
 
--- The list or set that a user's task may go to, which must be one before anything is written: once a call, however many of
--- the user's tasks go there.
+-- Check that the user's queue, a list or a set, has the right type before anything is written. This is done once in a
+-- call, however many tasks of the user are accepted.
 local function check_queue_type(user, is_critical)
   local checked_field = is_critical and 'checked_critical' or 'checked_normal'
   if user[checked_field] then return end
@@ -162,9 +164,10 @@ local function decide(item, some_exist)
   return code
 end
 
-local counted_from -- the moment from which delays and expiries are counted that are lengths of time
+local counted_from -- the moment from which delays and expiries are counted if they are given as lengths of time
 
--- An item is the task that it will be (see `task_record.read`), as far as it is known before it is written.
+-- Return the item of a task: a table like that of `task_record.read`, with the values that are known before the task is
+-- written.
 local NOTHING = {}
 local function read_item(index, at, known_forms)
   local id, form = ARGV[at], known_forms[ARGV[at + 3]]
@@ -178,7 +181,8 @@ local function read_item(index, at, known_forms)
   return item
 end
 
--- The plans of users, behind all other arguments; in a part of a graph follows the time when it was accepted.
+-- Read the plans of users, which come after all other arguments. In a part of a graph, the time of its acceptance
+-- follows them.
 local PLANS = 'plans'
 local function read_plans()
   local last = #ARGV - (push.is_posted and 1 or 0)
@@ -190,7 +194,7 @@ local function read_plans()
 end
 
 function push_decide.read_items(at)
-  -- A part of a graph says as its last argument when the whole was accepted (`post_parts`).
+  -- In a part of a graph, the last argument is the moment at which the whole graph was accepted (`post_parts`).
   local now, items, codes = clock.now, push.items, push.codes
   seen, pending = {}, {}
   counted_from = push.is_posted and math.min(now, tonumber(ARGV[#ARGV]) or now) or now
@@ -206,8 +210,8 @@ function push_decide.read_items(at)
     user_names[i] = ARGV[item.at + 1]
   end
   users.preload(user_names)
-  -- These two keys are enough to check for a new task: if the slot had begun to move, a key that is not here would have
-  -- ended the call already.
+  -- For a new task it is enough to check these two keys: if the slot had begun to move, a missing key would already
+  -- have ended the call.
   for from = 1, #names, CHUNK do
     some_exist = some_exist or redis.call('EXISTS', unpack(names, from, math.min(from + CHUNK - 1, #names))) > 0
   end

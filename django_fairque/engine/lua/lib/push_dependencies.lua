@@ -1,14 +1,14 @@
--- The dependencies of pushed tasks: read what they wait for, decide which of them wait, write both directions of each edge. Used by
--- push, deliver and fire.
+-- The dependencies of pushed tasks: read their states, decide which tasks must wait, and write both directions of each
+-- edge. Used by push, deliver and fire.
 --
 -- include calls keys options counters slot writes task_record runs mirrors edges push
 
 local push_dependencies = {}
 
-local remotes -- dependencies on other shards, by id; set for each graph, and not read without one
+local remotes -- by id: dependencies on other shards; set and read only for a graph
 
--- Find the dependencies that block an accepted task, by their present states. Returns a refusal or nil, and the index
--- of the next argument.
+-- Find the dependencies that block accepted tasks, by their present states. Returns a refusal or nil, and the index of
+-- the next argument.
 function push_dependencies.read(at)
   remotes = {}
   for _ = 1, tonumber(ARGV[at]) do
@@ -26,7 +26,7 @@ function push_dependencies.read(at)
       states[id] = calls.attempt('HGET', keys.task(id), 'state')
       if not states[id] then
         local task = task_record.read(id)
-        states[id] = task and task.state or push.is_posted and 'finished' -- known when it was posted
+        states[id] = task and task.state or push.is_posted and 'finished' -- the task was known when this part was posted
       end
     end
     return states[id]
@@ -61,8 +61,9 @@ function push_dependencies.read(at)
   return nil, at
 end
 
--- The caller knows of no cycle by the ids that it says. One can close through a task that was known under another id already
--- (maybe that of its own dependent), and outside this call through an id that lives again: it had ended, and tasks wait for it.
+-- Find a cycle among the accepted tasks. The caller has checked the ids that it names. But a cycle can close through a
+-- task that is already known under another id, or through an ended task whose id is used again while other tasks wait
+-- for it.
 function push_dependencies.find_cycle(limit)
   local function blockers_of(id)
     local item = push.accepted_by_id[id]
@@ -104,14 +105,14 @@ local function check_set(key)
   return size
 end
 
--- For each task on which accepted tasks depend: how many dependents it had before, how many are new, and which of these
--- belong to users with few deferred tasks. For each user: how many deferred tasks are new. Set for each graph, and not
--- read without one.
+-- `sizes`, `added`, `of_few`: for each task on which accepted tasks depend, the number of its dependents before, the
+-- number of new ones, and the new ones of users with few deferred tasks. `deferred`: for each user, the number of new
+-- deferred tasks. All are set and read only for a graph.
 local sizes, added, of_few, deferred
 
 local function slice() return math.min(options.sweep_limit, edges.MOST_RESOLVED) end
 
--- A user has few deferred tasks if they fit into one slice.
+-- Note the dependents that are resolved first: those of users whose deferred tasks fit into one slice.
 local function note_first(item)
   local user = item.owner
   deferred[user.name] = (deferred[user.name] or 0) + 1
@@ -125,7 +126,7 @@ local function note_first(item)
   end
 end
 
--- A task with a slice of dependents or fewer needs no set of those that are resolved first.
+-- Write the sets of dependents that are resolved first. A task with at most one slice of dependents needs no such set.
 local function write_first()
   for id, size in pairs(added) do
     if sizes[id] + size > slice() then

@@ -1,5 +1,5 @@
--- Accept tasks, each into its state. Everything has been read and decided before (lib/push_decide.lua,
--- lib/push_dependencies.lua); here all of it is written. Used by push, deliver and fire.
+-- Accept the tasks of a push, each into its state. lib/push_decide.lua and lib/push_dependencies.lua have read and
+-- decided everything before; this library writes it. Used by push, deliver and fire.
 --
 -- include heads numbers calls keys lists options counters clock replies slot statistics writes outbox history records ring queues saving bounds deadlines moves removal push push_decide push_dependencies
 
@@ -7,7 +7,7 @@ local push_write = {}
 
 local CHUNK, EPOCH = calls.CHUNK, clock.EPOCH
 
--- The traces of those tasks that belong to one.
+-- Read the traces of the tasks that belong to a trace.
 local function read_traces(at)
   for i = 1, tonumber(ARGV[at] or '0') do
     push.items[tonumber(ARGV[at + 2 * i - 1])].trace = ARGV[at + 2 * i]
@@ -15,7 +15,7 @@ local function read_traces(at)
   return at + 1 + 2 * tonumber(ARGV[at] or '0')
 end
 
-local function set_strings(list) -- keys and values in turns
+local function set_strings(list) -- keys and values alternate
   for first = 1, #list, CHUNK do
     redis.call('MSET', unpack(list, first, math.min(first + CHUNK - 1, #list)))
   end
@@ -26,7 +26,8 @@ local function put(list, size, field, value)
   return size + 2
 end
 
--- The fields of its record and how many strings they are: in the list of its form, valid until the next one is requested.
+-- Return a list with the fields of the task's record, and its length. The list belongs to the task's form and is valid
+-- until the next call for this form.
 local function fields_of(item, run, state, due)
   local list, size = item.form.record, item.form.size
   list[2], list[4], list[6] = state, item.owner.name, numbers.argument(item.ready)
@@ -44,8 +45,9 @@ local function fields_of(item, run, state, due)
   return list, size
 end
 
--- Which tasks get a head in front of their payloads, and no record (lib/heads.lua): those that go straight into their user's normal
--- queue, and with which nothing is to be done but to start them. With the rest of a damaged record (`has_rest`), its fields would count.
+-- Choose the tasks that get a head in front of their payload and no record (lib/heads.lua): tasks that go straight into
+-- their user's normal queue and only wait there for their start. A task with the rest of a damaged record (`has_rest`)
+-- gets no head, because the old fields would count.
 local function choose_heads(accepted, run)
   if run ~= '' then return end
   for _, item in ipairs(accepted) do
@@ -55,7 +57,8 @@ local function choose_heads(accepted, run)
   end
 end
 
--- The payload of an ended task goes, and its head with it: its record gets what was in the head.
+-- Write the fields from the head of an ended task into its record, because its payload is overwritten, and the head
+-- with it.
 local function keep_facts(task)
   local fields = {}
   for field, value in pairs(task.raw) do
@@ -65,8 +68,9 @@ local function keep_facts(task)
   redis.call('HSET', task.key, unpack(fields))
 end
 
--- Payloads and edges are written before the records: a push that ended between them and is repeated gets the reply that the task
--- is there, and what is there must be all of it. A payload without a head and a record is nobody's, and the checker removes it.
+-- Payloads and edges are written before the records. If a push ends in between and is repeated, a task with a record
+-- counts as accepted, so everything of it must be there. A payload without a head and a record belongs to no task, and
+-- the checker removes it.
 local function write_payloads(accepted, moved)
   local payloads = {}
   for _, item in ipairs(moved) do
@@ -89,9 +93,9 @@ local function write_expiry(key, expires)
   end
 end
 
--- Write the new record in place of an ended one, if there is one. Old fields that would apply to the new task are
--- removed first (an old expiry would end it). The facts about the old task's end are removed last: without them a dead
--- letter could be neither requeued nor discarded.
+-- Write the new record. The new record replaces that of an ended task with this id, if there is one. Old fields that
+-- would apply to the new task are removed first (an old expiry would end it). The fields about the old task's end are
+-- removed last: without them a dead letter could be neither requeued nor discarded.
 local OF_AN_END = { failure = 1, reason = 1, ended = 1, result = 1, result_size = 1, short = 1, done = 1, worker = 1, token = 1, started = 1 }
 local function write_record(item, run, state, due)
   local key, fields, size = item.key, fields_of(item, run, state, due)
@@ -102,7 +106,7 @@ local function write_record(item, run, state, due)
   end
   local first, last = {}, {}
   for i = 1, size, 2 do item.before.raw[fields[i]] = nil end
-  item.before.raw.died = nil -- goes on counting: an id of an earlier death must not mean a later one
+  item.before.raw.died = nil -- the number of deaths goes on counting, so that a number of an earlier dead letter never names a later one
   for field in pairs(item.before.raw) do
     local list = OF_AN_END[field] and last or first
     list[#list + 1] = field
@@ -113,8 +117,8 @@ local function write_record(item, run, state, due)
   if item.last then write_expiry(key, item.expires) end
 end
 
--- Debounce: the last payload counts and the last moment to start, and the wait starts again, until the maximum wait since the first
--- call is over. One that waits for others goes on waiting for those of the first call.
+-- Debounce a task that already waits: the last payload and start time count, and the debounce time starts again, until
+-- the maximum wait since the first call is over. A deferred task keeps the dependencies of the first call.
 local function move(item)
   local key, due = keys.task(item.moves), math.min(clock.now + item.form.debounce, math.max(clock.now, item.first_at + item.form.max_wait))
   redis.call('HSET', key, 'due', numbers.exact(due), unpack(item.trace and { 'trace', item.trace } or {}))
@@ -131,14 +135,14 @@ local function move(item)
     writes.zadd(K['state:scheduled'], due, item.moves)
     writes.zadd(keys.scheduled(user.name), due, item.moves)
     user.first_due = math.min(user.first_due or due, due)
-    records.set(user, 'sched', user.sched) -- to be saved
+    records.set(user, 'sched', user.sched) -- marks the user as changed, so that it is saved
   end
 end
 
--- Writes one accepted task; returns whether an idle worker must hear of it although nobody joined the ring.
+-- Write one accepted task. Returns whether an idle worker must be woken although no user joined the ring.
 local function write_item(item, run)
   local user = item.owner
-  counters.set('stamp', math.max(clock.now - EPOCH, counters.shard.stamp + 1)) -- strictly growing: exact FIFO within one bulk push
+  counters.set('stamp', math.max(clock.now - EPOCH, counters.shard.stamp + 1)) -- strictly growing, so that tasks of one bulk push keep their order
   item.ready = EPOCH + counters.shard.stamp
   if item.before then
     local size = item.before.raw.result_size and numbers.read(item.before.raw.result_size)
@@ -147,7 +151,7 @@ local function write_item(item, run)
       counters.count('lying:' .. (item.before.raw.failure or 'failed'), -1)
       records.add(user, 'dead', -1)
     end
-    -- One that is canceled again stays where it is: removals are written after additions.
+    -- A task that is canceled again stays in this registry, because removals are written after additions.
     if not (item.dropped and item.before.state == 'canceled') then writes.zrem(K['state:' .. item.before.state], item.id) end
   end
   local left = item.before and item.before.raw.run
@@ -173,7 +177,7 @@ local function write_item(item, run)
     return false
   elseif due and due > clock.now then
     write_record(item, run, 'scheduled', due)
-    local is_first = counters.shard.look == 0 or due < counters.shard.look -- an idle worker must sleep less long
+    local is_first = counters.shard.look == 0 or due < counters.shard.look -- an idle worker must wake up earlier than planned
     queues.schedule(user, item.id, due)
     return is_first
   end
@@ -183,8 +187,8 @@ local function write_item(item, run)
 end
 
 -- Write consecutive tasks with heads, of one user and one form, from `accepted[at]` on, as `write_item` does. The work
--- that is the same for all of them is done once, which takes a tenth of the time of a large push. Returns the number of
--- tasks.
+-- that is the same for all of them is done once, which saves a tenth of the server's time for a large push. Returns the
+-- number of tasks.
 local function write_alike(accepted, at, strings)
   local first, size = accepted[at], 0
   local user, form = first.owner, first.form
@@ -221,18 +225,19 @@ local function write_accepted(accepted, run)
       at = at + 1
     end
   end
-  set_strings(strings) -- before they are in a queue: additions are still buffered
+  set_strings(strings) -- payloads are written before the tasks are in a queue: additions are still buffered
   return wakes
 end
 
--- Parts of a graph for other shards: posted in the same call, so that the graph is accepted as a whole. Delays of its tasks count
--- from now, also of a part that arrives later.
+-- Post the parts of a graph for other shards in the call that accepts the graph, so that the graph is accepted as a
+-- whole. Delays of the tasks count from now, also in a part that arrives later.
 local function post_parts(at)
   for i = 1, tonumber(ARGV[at] or '0') do outbox.post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i] .. lists.pack({ clock.now_text })) end
 end
 
--- The workers would make a dead letter of a task without a signature, so it is refused while its sender listens. A signature is
--- behind a byte that JSON does not contain; whether it is the right one, only those who have the key can say.
+-- Refuse tasks without a signature while their sender can still get the error. The workers would make dead letters of
+-- them. A signature follows a byte that JSON does not contain. Only a process with the key can check whether it is
+-- right.
 local function refuse_unsigned(at)
   local SEPARATOR, MOST_BYTES = '\30', 64
   for i = 1, tonumber(ARGV[at + 3]) do
@@ -243,7 +248,8 @@ local function refuse_unsigned(at)
   end
 end
 
--- Arguments from `at` on as push.lua says, `delivered` as in `push.begin`. The reply is a list of strings. Writes nothing when it refuses.
+-- Accept the tasks of a push. The arguments from `at` on are those of push.lua from "nonce kept" on; `delivered` is
+-- that of `push.begin`. The reply is a list of strings. A refused push writes nothing.
 function push_write.accept(at, may_be_unsigned, delivered)
   local kept, run, is_graph = ARGV[at] == '1', ARGV[at + 1], ARGV[at + 2] ~= '0'
   push.begin(ARGV[at + 2] == '2', delivered)

@@ -1,6 +1,7 @@
--- Tasks of this name and user run alone for ten minutes, on all workers (`note_quarantined`): one did not end at its hard limit, so its
--- process was killed with all that ran next to it, or two ended processes in which they ran alone. `crashed_alone` has the moment until
--- which the first of these two counts. Callers touch both keys.
+-- Quarantine: tasks with the same name and user run alone for ten minutes, on all workers (`note_quarantined` in
+-- lib/fetch.lua). A quarantine begins when such a task did not end at its hard limit, so that its process was killed
+-- with all tasks in it, or when two such tasks ran alone in their processes and the processes died. `crashed_alone` has
+-- the moment until which the first of these two deaths counts. Callers touch both keys.
 --
 -- include counters clock slot writes
 
@@ -24,8 +25,8 @@ function quarantine.begin(task)
   counters.set('quarantine', clock.now + SECONDS)
 end
 
--- A process died in which only this task ran.
-local crashed = {} -- in this call
+-- Record that a process died in which only this task ran.
+local crashed = {} -- by name and user: the deaths recorded in this call
 each_call(function()
   if next(crashed) then crashed = {} end
 end)

@@ -4,9 +4,10 @@
 
 local queues = {}
 
-queues.BAND = 1e15              -- one priority's room in a normal queue's score; a stamp fits until 2056
+queues.BAND = 1e15              -- the range of scores for one priority in a normal queue; a stamp fits into it until 2056
 
--- Urgent and bulk tasks have classes next to the six priorities: above and below them in the score.
+-- Urgent and bulk tasks have two classes in addition to the six priorities: urgent tasks above the priorities in the
+-- score, bulk tasks below them.
 queues.CLASSES = { urgent = 7, bulk = 0 }
 local LANES = { [7] = 'urgent', [0] = 'bulk' }
 function queues.lane_of(priority) return LANES[priority] or 'normal' end
@@ -14,8 +15,9 @@ function queues.lane_of(priority) return LANES[priority] or 'normal' end
 local READY = { [0] = 'ready:0', 'ready:1', 'ready:2', 'ready:3', 'ready:4', 'ready:5', 'ready:6', 'ready:7' }
 queues.READY = READY
 
--- A scheduled task stands in the registry and among its user's, and its user in `due`. That says only by when the user's first
--- one is due at the earliest: users take turns there (lib/due_work.lua), and a task that leaves changes nothing.
+-- A scheduled task is in the registry of its state and in its user's index, and the user is in `due`. The user's score
+-- in `due` is the earliest moment at which its first task can be due. Users take turns there (lib/due_work.lua), and a
+-- task that leaves does not change the score.
 function queues.schedule(user, id, due)
   writes.zadd(K['state:scheduled'], due, id)
   writes.zadd(keys.scheduled(user.name), due, id)
@@ -36,7 +38,7 @@ function queues.add_ready(user, priority, amount)
   counters.count('depth:' .. priority, amount)
 end
 
--- Where it stands in its user's normal queue: by priority, then by the moment it became ready.
+-- Return the score of a task in its user's normal queue: by priority, then by the moment at which it became ready.
 function queues.score(task) return task.priority * queues.BAND + math.max(0, task.ready - clock.EPOCH) end
 
 function queues.note_oldest(user, task)
@@ -59,16 +61,18 @@ function queues.enter(user, task, at_front)
   queues.add_ready(user, task.priority, 1)
 end
 
--- The id at this place of a user's critical list, if that one has come back as well and is elder: nil otherwise.
+-- Return the id at this index of a user's critical list, if that task was also given back and is older than `task`;
+-- otherwise nil.
 local function elder_at(task, index)
   local id = calls.attempt('LINDEX', keys.critical(task.user), index)
   local found = id and calls.attempt('HMGET', keys.task(id), 'token', 'ready')
   return found and found[1] and (tonumber(found[2]) or math.huge) < task.ready and id
 end
 
--- The last elder one, or nil: they stand at the front, by the moment they became ready.
+-- Return the last older task, or nil. The older tasks are at the front of the list, ordered by the moment at which they
+-- became ready.
 local function elder_of(task)
-  local low, high, step, behind = -1, 0, 1, nil -- the last that is one; the first that is not, or has not been looked at
+  local low, high, step, behind = -1, 0, 1, nil -- `low`: the last index with an older task; `high`: the first index without one, or not yet examined
   local id = elder_at(task, high)
   while id do
     behind, low, high, step = id, high, high + step, step * 2
@@ -82,8 +86,9 @@ local function elder_of(task)
   return behind
 end
 
--- Sort tasks that come back into the order in which they are written, the youngest first. Find the task behind which each
--- critical one belongs: a list keeps no order by itself, and some may have come back before. Nothing is written.
+-- Sort returned tasks into the order in which they are written, the youngest first. For each critical task, find the
+-- task behind which it belongs, because a list keeps no order by itself and other tasks may have returned before.
+-- Nothing is written.
 function queues.order_returning(tasks)
   table.sort(tasks, function(a, b)
     if a.ready ~= b.ready then return a.ready > b.ready end

@@ -20,9 +20,9 @@ function rate.hold_if_out_of_tokens(user)
   end
 end
 
--- `paused` is 1, or the moment at which the pause ends. In `throttled` a user stands until its rate allows another task, or else until
--- its pause ends; an organization until its pause ends. If a rate holds a user too, the end of the pause is looked at afterwards.
--- A command is also given its length, as a negative number.
+-- `paused` is 1, or the moment at which the pause ends. A user is in `throttled` until its rate allows another task, or
+-- otherwise until its pause ends; an organization is there until its pause ends. If the rate holds a paused user, the
+-- end of the pause is checked afterwards. A command can also pass the length of a pause, as a negative number.
 function rate.pause_end(value)
   value = tonumber(value)
   return value and value < 0 and clock.now - value or value
@@ -47,17 +47,18 @@ local function hold_again(user)
   end
 end
 
--- A task that was given back at once has used no token. One that was handed out before there was a rate had used none anyway.
+-- Give back the rate token of a task that was returned without a run. A task that was handed out before the user had a
+-- rate used no token.
 function rate.give_token_back(user, handed_out)
   if not (user.gap and user.tat) or handed_out < (user.rated or 0) then return end
   records.set(user, 'tat', user.tat - user.gap)
   hold_again(user)
 end
 
--- A new rate keeps the number of tokens that are in use; `gap` and `burst` are those before. Without a rate, `last_gap` is the gap of
--- the last one. `hold` is when the throttled user would have been free; it counts more than `tat`, which does not follow a clock that
--- is set back.
--- If the new burst is smaller than what is in use, the user is held for longer than one gap: `debt` (us) says by how much.
+-- Change the rate of a user, and keep the number of tokens that are in use. `gap` and `burst` are the previous values.
+-- Without a rate, `last_gap` is the gap of the last rate. `hold` is the moment at which the throttled user would have
+-- been free. This moment takes precedence over `tat`, which does not follow a clock that is set back. If more tokens
+-- are in use than the new burst allows, the user is held for longer than one gap: `debt` (us) is the extra time.
 function rate.change(user, gap, burst)
   if user.gap == gap and user.burst == burst then return end
   local hold = user.held and tonumber(redis.call('ZSCORE', K.throttled, user.name) or nil)

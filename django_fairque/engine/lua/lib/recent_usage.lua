@@ -1,20 +1,21 @@
--- A user's recent usage: figures of this clock hour and the one before, in its record. Written when tasks start and end. The shard's
--- counters keep the worker time of all its users in the same way, so that a user's part of it is a part of the same time.
+-- The recent usage of a user: figures of the current clock hour and the previous one, in its record. The figures are
+-- written when tasks start and end. The shard's counters have the worker time of all users in the same two hours, so
+-- that a user's part of it can be computed.
 --
--- `hour` is the hour that the record was last added to, `recent:0` and `recent:1` the worker time of even and odd
--- hours, `recent:0:7` how many tasks started in an even hour after a wait of bucket 7. When an hour begins,
--- the fields for it hold values that are two hours old, and are set to 0 (not removed: that would be one more command).
--- engine/statistics/recent_usage.py reads them.
+-- `hour` is the hour in which the record was last changed. `recent:0` and `recent:1` are the worker time of even and
+-- odd hours; `recent:0:7` is how many tasks started in an even hour after a wait in bucket 7. When an hour begins, its
+-- fields still hold values that are two hours old, and are set to 0 (removing them would be one more command).
+-- engine/statistics/queue_stats.py reads these fields.
 --
 -- include counters clock records
 
 local recent_usage = {}
 
-local set = records.set -- called often
+local set = records.set -- a local alias, which Lua finds faster: this function is called often
 
 local HOUR = 3600e6
-local FIRST_WAIT = 10e3 -- bucket 0: shorter than 10 ms; each of the next is three times as wide
-local LAST_BUCKET = 15  -- 13 hours and more
+local FIRST_WAIT = 10e3 -- bucket 0 is for waits below 10 ms; each following bucket is three times as wide;
+local LAST_BUCKET = 15  -- the last bucket is for waits of 13 hours and more
 
 local WORKED, WAITED = {}, {}
 for half = 0, 1 do
@@ -34,7 +35,7 @@ local function half_of(user, hour)
   if user.hour ~= hour then
     if user.hour then
       empty(user, half)
-      if hour - user.hour ~= 1 then empty(user, 1 - half) end -- hours ago, or of a clock that was ahead
+      if hour - user.hour ~= 1 then empty(user, 1 - half) end -- the record is hours old, or from a clock that was ahead
     end
     set(user, 'hour', hour)
   end
@@ -59,7 +60,7 @@ function recent_usage.note_work(user, microseconds)
   note_work_of_all(microseconds, hour)
 end
 
-local index, least, edge = 0, 0, FIRST_WAIT -- the bucket of the last wait: the next one is often of the same
+local index, least, edge = 0, 0, FIRST_WAIT -- the bucket of the last wait, because the next wait is often in the same bucket
 function recent_usage.bucket_of(microseconds)
   if microseconds < least or microseconds >= edge then
     index, least, edge = 0, 0, FIRST_WAIT

@@ -4,7 +4,7 @@
 
 local records = {}
 
-records.TEXTS = { group = true, pause_note = true, plan = true, explicit = true } -- fields; all others are numbers
+records.TEXTS = { group = true, pause_note = true, plan = true, explicit = true } -- the fields that are texts; all other fields are numbers
 
 function records.set(one, field, value)
   one[field] = value
@@ -18,12 +18,12 @@ end
 
 function records.forget_changes(one)
   local changed = one.changed
-  for field in pairs(changed) do changed[field] = nil end -- not a new table, which would grow again with each field
+  for field in pairs(changed) do changed[field] = nil end -- a new table would grow again with each field
 end
 
 local TEXTS = records.TEXTS
 
--- The changes: fields with their values for HSET, and the names of removed fields.
+-- Return the changes: the fields with their values for HSET, and the names of removed fields.
 function records.changes(one)
   local values, unset, n, never_served = {}, {}, 0, -math.huge
   for field in pairs(one.changed) do

@@ -1,4 +1,4 @@
--- Ending a task on request: cancel, discard and forget.
+-- End or delete tasks on request: cancel, discard and forget.
 --
 -- include numbers calls keys options counters clock slot writes history records users bounds task_record moves leases
 
@@ -6,8 +6,9 @@ local removal = {}
 
 local CHUNK = calls.CHUNK
 
--- A task that waits or runs becomes CANCELED. A running one loses its lease, and its worker gets its id: the id is free
--- again, and the next task of that id may run under the same worker before that hears of it.
+-- Cancel a task that waits or runs. A running task loses its lease, and its worker is sent the lease's token and the
+-- task's id. The token is needed because the id is free again: another task with it may run in the same worker before
+-- the worker learns of the cancellation.
 function removal.cancel(task, reason)
   local was_started = task.state == 'started'
   if was_started then
@@ -23,14 +24,15 @@ function removal.cancel(task, reason)
   counters.count('canceled', 1)
 end
 
--- Remove all data of ended tasks. The caller calls `commit`. Two kinds are not forgotten yet: a dead letter that tasks wait for is given up first
--- (they can't run any more), and one whose dependents are being resolved is tried again in a second.
+-- Delete all data of ended tasks. The caller calls `commit`. Two kinds of tasks are kept for now: a dead letter for
+-- which other tasks wait is discarded first (those tasks can't run any more), and a task whose dependents are being
+-- resolved is tried again after a second.
 function removal.forget(state, ids)
   if #ids == 0 then return end
   local gone, lost = {}, {}
   for _, id in ipairs(ids) do
     local found = calls.attempt('HMGET', keys.task(id), 'run', 'waited', 'failure', 'state', 'result_size')
-    if not found or (found[4] or task_record.read(id) and 'queued' or state) ~= state then -- left over: the task lives again, or its end is another one by now
+    if not found or (found[4] or task_record.read(id) and 'queued' or state) ~= state then -- the entry is outdated: the task lives again, or has ended in another state
       writes.zrem(K['state:' .. state], id)
     else
       local is_waited = found[2] and redis.call('EXISTS', keys.waiting(id), keys.watchers(id)) > 0

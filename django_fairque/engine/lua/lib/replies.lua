@@ -1,5 +1,6 @@
--- Replies are recorded for two minutes, or for less if they would take more memory than this: but for twice as long as a call is
--- repeated (`options.reply_ttl`). `replies` counts their bytes in periods of ten seconds, this one and the one before.
+-- Replies are stored for two minutes, so that a repeated call gets the same reply. If they would take more than 32 MB
+-- together, they are stored for a shorter time, but at least for `options.reply_ttl`, which is twice the time for which
+-- a call is repeated. `replies` counts their bytes in periods of ten seconds: the current period and the previous one.
 --
 -- include options counters clock
 

@@ -1,68 +1,70 @@
--- The rule of fairness, written once: start-time fair queueing (Goyal, Vin, Cheng 1996).
+-- The rule of fairness, written in one place: start-time fair queueing (Goyal, Vin, Cheng 1996).
 --
--- A ring holds the users and organizations that can be served now. The shard's ring holds users and organizations next
--- to each other; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag` (its charged
--- cost, divided by its weight), a `weight`, an `entry` (its name there) and a `ring_owner`: the shard's counters
--- (`counters.shard`), or the organization. A ring owner keeps its virtual time (`vtime`), the last tag in the order of
--- arrival (`arrival`) and the number of started tasks (`started`). An entry's score is its place. docs/contributing/ring.md
--- describes a turn in numbers.
+-- A ring holds the users and organizations that can be served now. The shard's ring holds organizations, and users
+-- without an organization; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag`
+-- (its charged cost, divided by its weight), a `weight`, an `entry` (its name in the ring) and a `ring_owner`: the
+-- shard's counters (`counters.shard`), or the organization. A ring owner has a virtual time (`vtime`), the tag of the
+-- last arrival (`arrival`) and the number of started tasks (`started`). The score of an entry is its place.
+-- docs/contributing/ring.md describes a turn in numbers.
 --
--- The virtual time is the highest tag that anyone had reached when its turn came. The `expected` cost of running
--- tasks counts only as far as they have run: an estimate that was too high is corrected when they end, and the virtual
--- time is not. If a correction puts a user before the virtual time, the virtual time moves back to the user's tag. Only
--- users that waited as newcomers while the virtual time moved are behind it.
+-- The virtual time is the highest tag that an entry had reached when its turn came. The `expected` cost of running
+-- tasks counts only as far as they have run: an estimate that was too high is corrected when they end, but the virtual
+-- time is not. If a correction moves a tag below the virtual time, the virtual time moves back to this tag. Only users
+-- that waited as newcomers while the virtual time moved have tags below it.
 --
 -- A ring has two groups of entries, and the places of the first are below all tags:
--- - Newcomers, by arrival (`came`). A newcomer returns behind the virtual time; the time that it did not use is
---   lost. So its tag becomes the virtual time of that moment, and stays until it has a turn.
--- - The others, by their tags.
+-- - Newcomers, by arrival (`came`). A newcomer returns with a tag below the virtual time; the time that it did not use
+--   is lost. So its tag becomes the virtual time of that moment, and stays until it has a turn.
+-- - The other entries, by their tags.
 -- Newcomers are served first. Their service does not move the virtual time, and an endless stream of newcomers would
--- starve everybody else. So their service is counted in the ring owner's `lead` while any of the others wait (`others`:
--- their number): cost / sum of the weights of all who have work (`active`, in millionths). The lead shrinks as the
--- virtual time moves on. While virtual time + lead is more than an expected task beyond the first of the others, that
--- one is overdue, and next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service / weights, and is at
--- least the lowest tag. Service at a tag moves the lowest tag, so only newcomers need counting.)
+-- starve all other entries. So while other entries wait (`others` is their number), the service of newcomers is counted
+-- in the ring owner's `lead`: cost / sum of the weights of all entries with work (`active`, in millionths). The lead
+-- shrinks as the virtual time rises. If virtual time + lead is more than an expected task beyond the first of the other
+-- entries, that entry is overdue and goes next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
+-- weights, and is at least the lowest tag. Service at a tag moves the lowest tag, so only newcomers need counting.)
 --
--- Tasks that lists take are counted separately (lib/list_credit.lua). If the queue has several shards, a user that
--- returns at its own tag is placed slightly before it (`margin`): the virtual time of this shard may be behind that of
--- the others, and the tag with it (lib/turns.lua). A list keeps this margin.
+-- Tasks of workers that serve lists of users are counted separately (lib/list_credit.lua). If the queue has several
+-- shards, a user that returns at its own tag is placed slightly before it (`margin`): the virtual time of this shard,
+-- and the tag with it, may be behind the virtual times of other shards (lib/turns.lua). A list keeps this margin.
 --
 -- include options counters clock writes records
 
 local ring = {
-  TASK_COST = 1e6,  -- with `FAIR_BY = tasks` the cost of each task
-  FIRST_COST = 1e5, -- expected of a task before any has been seen: 0.1 s
-  LEAST_COST = 100, -- no task is cheaper than handling it
-  AHEAD = 10e6,     -- urgent tasks and tasks with limits start while their user's tag is this far beyond the virtual time: 10 s, or 10 tasks
+  TASK_COST = 1e6,  -- with `FAIR_BY = tasks`, the cost of each task;
+  FIRST_COST = 1e5, -- the expected cost of a task before any task has ended: 0.1 s;
+  LEAST_COST = 100, -- the least cost of a task, that of handling it;
+  AHEAD = 10e6,     -- urgent tasks and tasks with limits start while their user's tag is at most this far beyond the virtual time: 10 s, or 10 tasks
 }
 
-local set, add = records.set, records.add -- called often
+local set, add = records.set, records.add -- local aliases, which Lua finds faster: these functions are called often
 local EPOCH = clock.EPOCH
 
--- The key of the sorted set.
+-- Return the key of the ring's sorted set.
 function ring.key(ring_owner) return ring_owner == counters.shard and K.ring or ring_owner.ring end
 
--- Invariant: a user is in its ring exactly if it can be served. For an organization, `ready` is the number of its members in its
--- ring, and `run` the number of their running tasks.
+-- Return whether a user or organization can be served. Invariant: it is in its ring exactly if it can be served. For an
+-- organization, `ready` is the number of its members in its ring, and `run` is the number of their running tasks.
 local function can_be_served(one)
   return one.ready > 0 and not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap)
 end
 ring.can_be_served = can_be_served
 
--- Whether nothing but a lack of tasks prevents a start in this lane. A user may have one urgent task more than `cap`; an organization may not.
+-- Return whether only a lack of tasks can prevent a start in this lane. A user may run one urgent task more than `cap`;
+-- an organization may not.
 function ring.has_place(one, lane)
   local beyond = lane == 'urgent' and not one.members and 1 or 0
   return not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap + beyond)
 end
 
--- Users who were parked (lib/limit_turns.lua) because this one could not start a task may come back if it can.
+-- If this user or organization can start tasks again, let the users return that were parked because of it
+-- (lib/limit_turns.lua).
 function ring.note_parked(one)
   if one.parked == 0 or not ring.has_place(one, 'normal') and not (one.parked_urgent > 0 and ring.has_place(one, 'urgent')) then return end
   writes.zadd(K.parked, math.max(0, one.tag - ring.AHEAD), one.entry)
   ring.has_grown = true
 end
 
--- Whether a task of this lane can be started.
+-- Return whether a task of this lane can be started.
 local READY = { urgent = 'ready:7', bulk = 'ready:0' }
 local function can_start(one, lane)
   if lane == 'normal' then return can_be_served(one) end
@@ -70,60 +72,64 @@ local function can_start(one, lane)
 end
 ring.can_start = can_start
 
--- Whether a task of any lane can be started.
+-- Return whether a task of any lane can be started.
 function ring.can_start_any(one) return can_be_served(one) or can_start(one, 'urgent') or can_start(one, 'bulk') end
 
--- The key of a lane of this ring owner: its ring, or the sorted set of those with urgent or with bulk tasks.
+-- Return the key of a lane of this ring owner: its ring, or the sorted set of entries with urgent or with bulk tasks.
 function ring.lane_key(ring_owner, lane)
   if lane == 'normal' then return ring.key(ring_owner) end
   return ring_owner == counters.shard and K[lane] or P .. lane .. ':' .. ring_owner.name
 end
 
--- `ring.has_grown`: someone can be served who could not before.
-local others_elsewhere -- users that are no newcomers wait on other shards
+-- `ring.has_grown`: a user or organization can be served that could not be served before.
+local others_elsewhere -- whether users that are not newcomers wait on other shards
 each_call(function() ring.has_grown, others_elsewhere = false, false end)
 
 function ring.note_growth() ring.has_grown = true end
 function ring.note_others_elsewhere(is_so) others_elsewhere = is_so end
 
--- Invariant: a changed field of a ring owner is written with the counters, or with the organization's record.
+-- Set a field of a ring owner. Invariant: it is written with the counters, or with the organization's record.
 local function set_ring_field(ring_owner, field, value)
   if ring_owner == counters.shard then counters.set(field, value) else set(ring_owner, field, value) end
 end
 
--- A weight in the ring owner's sum: whole numbers, so that the sum of any number of them is exact.
+-- Return a weight in the unit of the ring owner's sum, a millionth. Whole numbers keep the sum of any number of weights
+-- exact.
 local MICRO = 1e6
 local function micro(weight) return math.floor(weight * MICRO + 0.5) end
 
--- The cost that is charged when a task is handed out. Invariant: no cost is below the least one, so each task moves the tag.
+-- Return the cost that is charged when a task is handed out. Invariant: no cost is below `LEAST_COST`, so each task
+-- moves the tag.
 function ring.expected_cost(one)
   if options.fair_by_tasks then return ring.TASK_COST end
   return math.floor(math.max(ring.LEAST_COST, one.mean or (counters.shard.mean > 0 and counters.shard.mean) or ring.FIRST_COST))
 end
 
--- By how much the first of the others may be late while newcomers are served: the same for everybody.
+-- Return the mean cost of a task. While newcomers are served, other entries may be late by this cost, which is the same
+-- for all.
 function ring.mean_cost()
   if options.fair_by_tasks then return ring.TASK_COST end
   return math.max(ring.LEAST_COST, counters.shard.mean > 0 and counters.shard.mean or ring.FIRST_COST)
 end
 
--- The difference between the tags of two that arrive one after the other. Invariant: no two tags of arrivals are equal, so
--- names never decide. The step must outlive the tag's growth: half a nanosecond of worker time is exact in a
--- double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on it grows along.
+-- Return the difference between the tags of two entries that arrive one after the other. Invariant: no two tags of
+-- arrivals are equal, so names never decide. The step must stay exact as the tag grows: half a nanosecond of worker
+-- time is exact in a double up to a virtual time of 2^41 us (25 days of one user alone on one slot); from 2^38 on the
+-- step grows with the tag.
 function ring.arrival_step(tag)
   local _, exponent = math.frexp(math.max(tag, 2 ^ 38))
   return math.ldexp(1, exponent - 50)
 end
 
--- The tag of one who arrives now. Invariant: it is above the virtual time and all earlier arrivals.
+-- Return the tag of an entry that arrives now. Invariant: it is above the virtual time and all earlier arrivals.
 function ring.arrive(ring_owner)
   local at = math.max(ring_owner.arrival, ring_owner.vtime)
   set_ring_field(ring_owner, 'arrival', at + ring.arrival_step(at))
   return ring_owner.arrival
 end
 
--- The tag below which the others are overdue and go before newcomers. Invariant: newcomers delay the first of the others by no
--- more than one task of mean cost. A difference by rounding does not count.
+-- Return the tag below which entries that are no newcomers are overdue and go before newcomers. Invariant: newcomers
+-- delay the first of these entries by no more than one task of mean cost. A difference by rounding does not count.
 local ROUNDING = 1e-5
 function ring.newcomers_turn(ring_owner) return ring_owner.vtime + ring_owner.lead - (1 + ROUNDING) * ring.mean_cost() end
 
@@ -135,53 +141,57 @@ function ring.raise_virtual_time(ring_owner, tag)
   if ring_owner.lead > 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead - step)) end
 end
 
--- Invariant: the lead is never negative.
+-- Change the lead of newcomers. Invariant: the lead is never negative.
 local function change_lead(ring_owner, amount)
   if amount ~= 0 then set_ring_field(ring_owner, 'lead', math.max(0, ring_owner.lead + amount)) end
 end
 
--- The cost that the tag contains for running tasks: the expected cost, or the cost that they had when one of them began
--- or ended, if that was more (`over`). Invariant: the tag does not fall while a task runs longer than expected.
+-- Return the cost that the tag contains for running tasks: the expected cost, or the time that they had taken when one
+-- of them last began or ended, if that was more (`over`). Invariant: the tag does not fall while a task runs longer
+-- than expected.
 local function pending(one) return one.expected + one.over end
 ring.pending = pending
 
--- Begin at this tag. Invariant: unused time before it gives no advantage, and neither does credit from lists, also for running tasks.
+-- Set the tag at which an entry begins. Invariant: unused time before this tag gives no advantage, and neither does
+-- credit from lists, also for running tasks.
 function ring.begin(one, tag)
   set(one, 'tag', tag)
   set(one, 'credit', options.fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
--- The place in the ring, its score there. Invariant: newcomers, in the order of their arrival, are before all tags.
+-- Return the place of an entry in its ring, which is its score there. Invariant: newcomers, in the order of their
+-- arrival, are before all tags.
 local function place_of(one)
   if one.came > 0 then return one.came - clock.NEVER end
   return one.tag - (one.margin or 0)
 end
 ring.place_of = place_of
 
--- The place in a lane.
+-- Return the place of an entry in a lane.
 function ring.place_in(one, lane)
   if lane == 'normal' then return place_of(one) end
   return lane == 'urgent' and one.urgent_tag or one.tag
 end
 
--- Put a user or organization into its ring, where it was not before. If its tag is below the virtual time, it becomes a newcomer and
--- its tag is raised. Invariant: then no tag in the ring is below the virtual time, apart from those of newcomers.
+-- Add a user or organization to its ring. If its tag is below the virtual time, it becomes a newcomer and its tag is
+-- raised. Invariant: after this, no tag in the ring is below the virtual time, except those of newcomers.
 function ring.join(one)
   local ring_owner = one.ring_owner
   if one.came > 0 or one.tag < ring_owner.vtime then
-    if one.came == 0 and ring_owner.started > 0 then -- else nobody has had a turn, so nobody waits for newcomers
+    if one.came == 0 and ring_owner.started > 0 then -- otherwise nobody has had a turn, so nobody waits for newcomers
       counters.set('newest', math.max(clock.now, counters.shard.newest + 1))
       set(one, 'came', counters.shard.newest)
     end
     local tag = ring.arrive(ring_owner)
-    ring.begin(one, one.lane_turn and math.max(tag, one.tag) or tag) -- the costs of its turns in other lanes stay
+    ring.begin(one, one.lane_turn and math.max(tag, one.tag) or tag) -- a tag that turns in other lanes have raised is kept
   end
   one.margin = options.is_spread and ring_owner == counters.shard and one.came == 0 and ring.arrival_step(one.tag) / 2 or nil
   writes.zadd(ring.key(ring_owner), place_of(one), one.entry)
   if ring_owner == counters.shard or can_be_served(ring_owner) then ring.has_grown = true end
 end
 
--- Invariant: `others` is the number of entries of the ring that are no newcomers.
+-- Add an entry that is no newcomer to the count of such entries, or subtract it. Invariant: `others` is the number of
+-- such entries in the ring.
 local function count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
@@ -189,8 +199,9 @@ local function count_others(one, ring_owner, is_other)
 end
 ring.count_others = count_others
 
--- Invariant: `active` is the sum of the weights of the users and organizations that can be served or have running tasks. The counted weight is kept with it (`counted`), so a record that something else has written is counted
--- right again at its next change.
+-- Count the weight of an entry. Invariant: `active` is the sum of the weights of the users and organizations that can
+-- be served or have running tasks. The counted weight is kept in the record (`counted`), so a record that other
+-- software has written is counted correctly at its next change.
 local function count_weight(one, served, moved, has_lanes)
   local weight, before = (served or one.run > 0 or has_lanes and ring.can_start_any(one)) and micro(one.weight) or 0, one.counted
   if moved and one.counted ~= 0 then
@@ -201,19 +212,21 @@ local function count_weight(one, served, moved, has_lanes)
     set_ring_field(one.ring_owner, 'active', math.max(0, one.ring_owner.active + weight - one.counted))
     set(one, 'counted', weight)
   end
-  if not one.members and (weight > 0) ~= (before > 0) then -- a user, not an organization
+  if not one.members and (weight > 0) ~= (before > 0) then -- `one` is a user, not an organization
     counters.set('active_users', math.max(0, counters.shard.active_users + (weight > 0 and 1 or -1)))
   end
 end
 
--- Whether it has had no task that can be started, and now has one in another lane, with a tag that is behind the virtual time.
+-- Return whether an entry had no task that can be started, and now has one in lane urgent or bulk, with a tag below the
+-- virtual time.
 local function begins_in_lane(one, moved)
   local had_one = not moved and (one.was_served or one.was_urgent or one.was_bulk)
   return not had_one and one.tag < one.ring_owner.vtime and ring.can_start_any(one)
 end
 
--- Invariant: the sorted set of a lane has exactly those with a task of it that can be started: by their tags, in `urgent` by
--- `urgent_tag`, which is not behind the virtual time of the moment when it enters.
+-- Write the place of an entry in a lane. Invariant: the sorted set of a lane has exactly the entries with a task of
+-- this lane that can be started. The entries are ordered by their tags; in `urgent` by `urgent_tag`, which is not below
+-- the virtual time when an entry is added.
 local function take_place_in_lane(one, lane, was_there, moved)
   local is_there = can_start(one, lane)
   if was_there and (moved or not is_there) then
@@ -232,8 +245,9 @@ local function take_place_in_lane(one, lane, was_there, moved)
   end
 end
 
--- Write the place after a change: enter the ring, move in it, or leave it. Return whether it can be served. Invariant: one is in a ring exactly if it can be served, and in
--- one ring only; nothing else adds to a ring or removes from it.
+-- Write the place of a user or organization after a change: it enters its ring, moves in it, or leaves it. Return
+-- whether it can be served. Invariant: it is in a ring exactly if it can be served, and in one ring only; no other
+-- function adds to a ring or removes from it.
 function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   local has_lanes = one['ready:7'] > 0 or one['ready:0'] > 0 or one.was_urgent or one.was_bulk
@@ -264,25 +278,26 @@ function ring.take_place(one)
   return served
 end
 
--- The time that the running tasks have taken until now, all together. Invariant: tasks that run in one call count once.
+-- Return the time that all running tasks have taken until now. Invariant: tasks that run together in one call count
+-- once.
 local function elapsed(one)
-  if options.fair_by_tasks then return one.expected end -- each is used up as it is handed out
+  if options.fair_by_tasks then return one.expected end -- by tasks, the cost of a task is used up when it is handed out
   return math.max(0, (one.run - one.companions) * (clock.now - EPOCH) - one.start)
 end
 ring.elapsed = elapsed
 
--- The tag without the expected cost that running tasks have not used yet. Invariant: it is never above the tag.
+-- Return the tag without the expected cost that running tasks have not used yet. Invariant: it is never above the tag.
 local function reached(one) return one.tag - math.max(0, pending(one) - elapsed(one)) / one.weight end
 
--- Add tasks to the running ones, or (with negative numbers) remove some. `used` is the final cost of the removed tasks.
--- `companions` is the number of tasks that share a call with another task: the time of that call counts once. Invariant: the tag
--- contains the final costs and the pending one, divided by the weight.
+-- Add running tasks, or (with negative numbers) remove them. `used` is the final cost of the removed tasks.
+-- `companions` is the number of tasks that share a call with another task: the time of that call counts once.
+-- Invariant: the tag contains the final costs and the pending cost, divided by the weight.
 local function account(one, tasks, cost, start_sum, used, companions)
   local before, run, changed = one.expected + one.over, one.run + tasks, one.changed
   changed.run, changed.expected, changed.start, changed.tag, one.run = true, true, true, true, run
   if run <= 0 then
     if one.companions ~= 0 then set(one, 'companions', 0) end
-    one.expected, one.start = 0, 0 -- exact up to some 150 tasks: nothing is to be left of it
+    one.expected, one.start = 0, 0 -- the sums are exact only up to some 150 tasks, and nothing of them may be left
     if one.over ~= 0 then set(one, 'over', 0) end
   else
     if companions ~= 0 then add(one, 'companions', companions) end
@@ -294,9 +309,10 @@ local function account(one, tasks, cost, start_sum, used, companions)
 end
 ring.account = account
 
--- Charge one task of this cost and lane: at this place in its turn, or (nil) by a list to one who would not have been next. Returns its part of
--- the lead, if it goes to a newcomer while others wait. Invariant: the virtual time rises to the reached tag of one who had a turn, and
--- never above it. Turns of lane normal move it, and those of other lanes if nobody waits there but newcomers.
+-- Charge one task of this cost and lane to an entry. `place` is its place in its turn, or nil if a list of users took
+-- the task out of turn. Returns its part of the lead, if the task goes to a newcomer while others wait. Invariant: the
+-- virtual time rises to the reached tag of an entry that had a turn, and never above it. Turns in lane normal move it;
+-- turns in other lanes move it only if nobody but newcomers waits.
 function ring.advance(one, cost, place, is_companion, lane)
   local ring_owner, part = one.ring_owner, 0
   local has_others = ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere
@@ -320,9 +336,10 @@ function ring.advance(one, cost, place, is_companion, lane)
   return part
 end
 
--- Replace the expected cost of tasks that have ended by the actual one (`used`); `sums` as in lib/charges.lua, `lead` by how much they change
--- the lead. Invariant: a task without a run costs nothing. Tasks that are given back have moved the virtual time, and other users have
--- begun there: the user comes back to the virtual time, and not before it.
+-- Replace the expected cost of tasks that have ended by the actual cost (`used`). `sums` is that of lib/charges.lua,
+-- and `lead` is the change of the lead. Invariant: a task without a run costs nothing. But tasks that are given back
+-- have moved the virtual time, and other users have begun there, so the user returns to the virtual time and not before
+-- it.
 function ring.correct(one, sums, lead, is_given_back)
   local tag = one.tag
   change_lead(one.ring_owner, lead)
@@ -332,7 +349,7 @@ function ring.correct(one, sums, lead, is_given_back)
   if is_given_back and one.tag < one.ring_owner.vtime then set(one, 'tag', math.min(tag, ring.arrive(one.ring_owner))) end
 end
 
--- Invariant: the cost that it is ahead of the virtual time stays the same.
+-- Change the weight of an entry. Invariant: the cost by which it is ahead of the virtual time stays the same.
 function ring.change_weight(one, weight)
   local vtime = one.ring_owner.vtime
   for _, field in ipairs({ 'tag', 'urgent_tag' }) do
@@ -342,15 +359,15 @@ function ring.change_weight(one, weight)
   set(one, 'weight', weight)
 end
 
--- Note what has been written, so that `ring.take_place` sees what has changed since then.
--- `served`: whether it can be served.
+-- Note what was written of an entry, so that `ring.take_place` sees later changes. `served`: whether the entry can be
+-- served.
 function ring.note_place(one, served)
   one.was_served, one.was_tag, one.was_ring_owner = served, one.tag, one.ring_owner
   one.is_other, one.was_newcomer = served and one.came == 0, one.came > 0
   one.was_urgent, one.was_bulk, one.was_urgent_tag = one['ready:7'] > 0 and can_start(one, 'urgent'), one['ready:0'] > 0 and can_start(one, 'bulk'), one.urgent_tag
 end
 
--- Whether any task can be started. The lanes are only looked at if they have tasks.
+-- Return whether any task can be started. Lanes without tasks are not read.
 function ring.has_anyone()
   local shard = counters.shard
   return redis.call('ZCARD', K.ring) > 0 or shard['depth:7'] > 0 and redis.call('ZCARD', K.urgent) > 0
@@ -358,20 +375,22 @@ function ring.has_anyone()
     or shard.limited > 0 and redis.call('EXISTS', K['limited:urgent'], K['limited:normal'], K['limited:bulk'], K.parked) > 0
 end
 
--- Workers with reserved slots wait for markers of lanes while lower lanes may take no slot. A day after the last one these are left no more.
+-- Note that a worker has reserved slots. Such workers wait for the wake markers of lanes while lower lanes may take no
+-- slot. A day after the last such call, these markers are not set any more.
 local RESERVED_TIME = 86400e6
 function ring.note_reserved_slots()
   if counters.shard.reserved < clock.now + RESERVED_TIME / 2 then counters.set('reserved', clock.now + RESERVED_TIME) end
 end
 
--- Leave the markers of lanes with tasks that can be started. Workers that wait for either read `wake:urgent`: with `always` it is left.
+-- Set the wake markers of lanes with tasks that can be started. Every worker that waits for markers of lanes reads
+-- `wake:urgent`, so with `always` that marker is set in any case.
 function ring.wake_lanes(always)
   if counters.shard.reserved < clock.now then return end
   if always or counters.shard['depth:7'] > 0 and redis.call('ZCARD', K.urgent) > 0 then redis.call('ZADD', K['wake:urgent'], 0, 'ready') end
   if redis.call('ZCARD', K.ring) > 0 then redis.call('ZADD', K['wake:normal'], 0, 'ready') end
 end
 
--- Leave the markers that idle workers sleep on: a worker took one and there is more work, or work has come.
+-- Set the wake markers on which idle workers wait: a worker took a marker and there is more work, or new work has come.
 function ring.wake_if(needed)
   if not needed or counters.shard.paused ~= 0 or not ring.has_anyone() then return end
   redis.call('ZADD', K.wake, 0, 'ready')

@@ -1,20 +1,22 @@
--- The data of a task that the end of its run needs. Used by settle.
+-- The data of a task that the end of its run needs, kept in memory. Used by settle.
 --
--- Most outcomes are reported soon after their tasks were handed out, by the same function. So the function keeps the data of the tasks that it
--- handed out last, and a call that ends some of them asks with one command whether their records are there.
+-- Most outcomes are reported soon after their tasks were handed out, to the same function. So the function keeps the
+-- data of the tasks that it handed out last, and a call that reports outcomes checks with one command whether the
+-- records of these tasks exist.
 --
 -- include calls keys counters task_record
 
 local runs = {}
 
--- `kept`: by key of the record. `kept_before`: those that were kept when `kept` was last full. A task is kept together with the counters: while
--- these are the same table, nothing but this function has written. Invariant: what this function changes of a record while its task runs, or
--- at the end of the run, is preceded or followed by `runs.forget` in the same call.
+-- `kept` has the tasks by the key of their record; `kept_before` has the tasks that `kept` had when it was last full. A
+-- task is kept together with the table of counters: as long as that table is the same, nothing but this function has
+-- written to the shard. Invariant: if this function changes a record while its task runs or at the end of the run, the
+-- same call calls `runs.forget`.
 local KEPT = 500
 local kept, number_kept, kept_before = {}, 0, {}
-local confirmed = {} -- by key: the kept tasks of this call that have a record
+local confirmed = {} -- by key: the kept tasks of this call whose records exist
 
--- Call it when all of these tasks are handed out. Their tables are kept, without what belongs to this call.
+-- Call this when all of these tasks are handed out. Their tables are kept, without data that belongs to this call only.
 function runs.keep(tasks, worker, started)
   for _, task in ipairs(tasks) do
     if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
@@ -29,7 +31,8 @@ function runs.forget(key)
   kept_before[key] = nil
 end
 
--- Find out which of the tasks with these ids are kept, and still run as they were handed out. If the record of one is gone, none counts.
+-- Find out which of the tasks with these ids are kept and still run as they were handed out. If the record of one of
+-- them is gone, none of the kept data is used.
 function runs.confirm(ids)
   confirmed = {}
   local wanted, found = {}, {}
@@ -45,5 +48,5 @@ function runs.confirm(ids)
   confirmed = found
 end
 
--- The task, or nil if there is no record that can be used.
+-- Return the task, or nil if it has no usable record.
 function runs.read(id) return confirmed[keys.task(id)] or task_record.read(id) end

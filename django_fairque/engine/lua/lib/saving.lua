@@ -1,13 +1,14 @@
--- The end of a consistent step: what has changed of users, organizations and counters is written.
+-- The end of a consistent step: write the changed users, organizations and counters.
 --
 -- include numbers options calls counters clock statistics writes ring organizations user_record users limits charges task_names
 
 local saving = {}
 
-local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- called often
+local take_place, note_place, apply = ring.take_place, ring.note_place, charges.apply -- local aliases, which Lua finds faster: these functions are called often
 
--- Count a user whose entry is not in the shard's ring. Invariant: the ring's entries and `behind` together are the number of users with a
--- task of any lane that can be started, and `grouped` has those of them that are members.
+-- Count a user that can start a task but is not in the shard's ring. Invariant: the number of the ring's entries plus
+-- `behind` is the number of users with a task of any lane that can be started; `grouped` has those of these users that
+-- are members of organizations.
 local function count_behind(user, was_member)
   local can_start, could_start = ring.can_start_any(user), user.was_served or user.was_urgent or user.was_bulk or false
   local is_behind = can_start and (user.group ~= nil or not ring.can_be_served(user))
@@ -20,7 +21,7 @@ local function count_behind(user, was_member)
   end
 end
 
--- Write the place of a user. Invariant: `users` and `due` agree with its record.
+-- Write the place of a user. Invariant: the indexes `users` and `due` agree with the user's record.
 local function place_user(user)
   local idle, was_member = users.is_idle(user), user.was_ring_owner ~= counters.shard
   local has_lanes = user['ready:7'] > 0 or user['ready:0'] > 0 or user.was_urgent or user.was_bulk
@@ -32,7 +33,7 @@ local function place_user(user)
     user.first_due = nil
   end
   if idle and (not user.was_idle or user.is_new) then
-    writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- not before it has all tokens again
+    writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- a record is not deleted before all its rate tokens are back
   elseif not idle and (user.was_idle or user.is_new) then
     writes.zadd(K.users, clock.NEVER, user.name)
   end
@@ -42,16 +43,16 @@ end
 
 local function has_values(user)
   for field in pairs(user.changed) do
-    if user[field] ~= nil and user[field] ~= -math.huge then return true end -- never served
+    if user[field] ~= nil and user[field] ~= -math.huge then return true end -- minus infinity is the tag of a user that was never served
   end
   return false
 end
 
-local saved = { nil, nil } -- keys and texts of records in turns
+local saved = { nil, nil } -- keys and texts of records alternate
 
 local function save_user(user)
   if user.is_damaged then return end
-  if user.is_new and not has_values(user) then return end -- nothing was set before, so there is nothing to remove
+  if user.is_new and not has_values(user) then return end -- no field was set, so there is no record to write
   if next(user.changed) then place_user(user) end
   local text, n = user_record.pack(user), #saved
   saved[n + 1], saved[n + 2] = user.key, text
@@ -60,16 +61,17 @@ local function save_user(user)
 end
 
 local function write_saved()
-  if saved[1] then counters.set('clock', counters.shard.clock) end -- the counters are written too: other functions have kept what they were
+  if saved[1] then counters.set('clock', counters.shard.clock) end -- the counters are written too, so that functions which keep data notice the change
   for first = 1, #saved, calls.CHUNK do redis.call('MSET', unpack(saved, first, math.min(first + calls.CHUNK - 1, #saved))) end
   if saved[1] then saved = { nil, nil } end
 end
 each_call(function()
-  if saved[1] then saved = { nil, nil } end -- a call that failed has left something
+  if saved[1] then saved = { nil, nil } end -- left over from a call that failed
 end)
 
--- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit` follows in the
--- same call, so only a call that failed leaves a record unwritten. A user that does not change again has its place (`is_placed`).
+-- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit`
+-- follows in the same call, so only a call that fails leaves a record unwritten. The place of a user that does not
+-- change again is not written twice (`is_placed`).
 function saving.place_users()
   local order = users.order
   for _, user in ipairs(order) do
@@ -87,7 +89,7 @@ function saving.place_users()
   writes.flush()
 end
 
--- Write everything that was changed since the last time.
+-- Write all users, organizations and limits that were changed since the last call.
 local function save_users()
   local order = users.order
   for _, user in ipairs(order) do
@@ -102,7 +104,7 @@ local function save_users()
   writes.flush()
 end
 
--- One consistent step is complete: users, buffered members, counters.
+-- End a consistent step: write users, buffered members and counters.
 function saving.commit()
   save_users()
   task_names.flush()

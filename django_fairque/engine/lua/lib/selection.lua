@@ -1,14 +1,16 @@
--- Select the next tasks: the user that is next in the ring (in an organization's ring, if the next is an organization), then that
--- user's most urgent task. Everything is read and decided here; nothing is written. Used by lib/fetch.lua.
+-- Select the next tasks: choose the next user in the ring (if the next entry is an organization, the next user in its
+-- ring), then that user's most urgent task. Everything is read and decided here; nothing is written. Used by
+-- lib/fetch.lua.
 --
--- The calls: `selection.select`, `take_from`, for a list `take_from_list`, `turns.take`, `take_turn` (a user), `next_task.take` (its task).
+-- The calls from top to bottom: `selection.select`, `take_from` (for a list `take_from_list`), `turns.take`,
+-- `take_turn` (one user), `next_task.take` (one task).
 --
--- If the queue has several shards, each keeps its own virtual time, which stands still while the shard has no users to
--- serve or its users are far ahead. So the caller, which knows all shards, passes two places (in this shard's
--- count): `begin`, the virtual time of the queue, is the tag of a user that has come since its last turn and
--- would start before it; `until_then` is the place of the next user on another shard: users beyond it wait until
--- that user was served. The text begins with `+` if only newcomers wait there. A list has no place among shards; the
--- callers count the amount taken on each.
+-- If the queue has several shards, each has its own virtual time, which stands still while the shard has no users to
+-- serve or its users are far ahead. So the caller, which knows all shards, passes two places, in this shard's scale.
+-- `begin` is the virtual time of the queue: a user that has come since its last turn and would start before it gets it
+-- as its tag. `until_then` is the place of the next user on another shard: users beyond it wait until that user was
+-- served. Its text begins with `+` if only newcomers wait there. A list has no place among shards; the callers count
+-- the amount taken on each shard.
 --
 -- include calls options counters ring organizations users lanes list_credit lines next_task turns
 
@@ -24,7 +26,8 @@ local function line_up(list, one, place, lane)
   list.weights = list.weights + one.weight
 end
 
--- Members of organizations that are in a list: each behind its organization, which stands where it always does.
+-- Add the members of organizations that are in a list. Each member is behind its organization, which keeps its usual
+-- place.
 local function line_up_members(list, names, lane)
   local members_of, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
@@ -42,7 +45,7 @@ local function line_up_members(list, names, lane)
   local places = redis.call('ZMSCORE', ring.lane_key(counters.shard, lane), unpack(entries))
   for i, organization in ipairs(standing) do
     organization.lines = organization.lines or {}
-    local is_new = not organization.lines[lane] -- or other parts of the list have stood up already
+    local is_new = not organization.lines[lane] -- otherwise another part of the list has added the organization already
     for n, at in ipairs(calls.attempt('ZMSCORE', ring.lane_key(organization, lane), unpack(members_of[organization])) or {}) do
       if at then
         local user = users.load(members_of[organization][n])
@@ -54,7 +57,7 @@ local function line_up_members(list, names, lane)
   end
 end
 
--- For a look the first of them will do: each is read.
+-- Add the users of a list. With `is_look`, one user that can be served is enough, because each user is read.
 local ALL, NORMAL = { 'urgent', 'normal', 'bulk' }, { 'normal' }
 local function line_up_list(list, at, size, is_look)
   for first = at, at + size - 1, CHUNK do
@@ -79,18 +82,20 @@ end
 local function take_from_list(list, limit, at, size, share)
   line_up_list(list, at, size, limit == 0)
   if limit == 0 then return end
-  list.allowed = list.weights > 0 and share * list.weights or math.huge -- nobody of the list stands in the ring: at limits only
+  list.allowed = list.weights > 0 and share * list.weights or math.huge -- infinite if nobody of the list is in the ring, so that there are tasks only at limits
   for _, ring_owner in ipairs(list.credit.ring_owners) do list.begins[ring_owner] = list_credit.first(list.credit, ring_owner) end
   turns.take(list, limit)
   list_credit.take_off(list.credit)
 end
 
--- A list of users in ARGV: its length (or '*') and then its members; the two places, or '' (of a list instead of the second how much
--- each of them may get before the next of the other shards is behind). With a limit of 0 it is only seen who is left. Returns of a
--- list: whether somebody `is_left` who can be served, and what each of them `got`; of all users: how many tasks they `got`, and
--- `is_held_back`; nil if nobody was looked at.
+-- Take tasks for one list of users, or for all users. ARGV has from `at` on the list's length (or '*') and its members.
+-- `begin_text` and `until_text` are the two places, or ''; for a list, `until_text` is the amount that each user may
+-- get before another shard is next. With a limit of 0 nothing is taken, and only `is_left` is found out. Returns for a
+-- list: `is_left`, whether a user that can be served is left, and `got`, the amount that each user received. Returns
+-- for all users: `got`, the number of tasks, and `is_held_back`. Returns nil if no user was examined.
 local function take_from(limit, at, begin_text, until_text, batch_sizes)
-  -- Half a second further, or 30 tasks: calls would be twice as many, and fetch a task or two of each user.
+  -- Go half a second further, or 30 tasks. Otherwise there would be twice as many calls, each for a task or two of each
+  -- user.
   local only_newcomers, until_then = string.match(until_text, '^(%+?)(.*)$')
   local further = until_then ~= '' and tonumber(until_then) + (options.fair_by_tasks and 30 * ring.TASK_COST or 5 * ring.FIRST_COST) or math.huge
   local begin, size, before = tonumber(begin_text), tonumber(ARGV[at]) or 0, #turns.taken
@@ -109,8 +114,8 @@ local function take_from(limit, at, begin_text, until_text, batch_sizes)
   return { is_left = turns.is_anyone_left(list) or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
 end
 
--- Two lists, one after the other; the places are those of the last that there is: it is served while other shards have nobody of
--- the first. Returns what `take_from` returned of each.
+-- Take tasks for two lists, one after the other. The two places apply to the last given list: it is served while other
+-- shards have no users of the first list left. Returns the results of `take_from` for each list.
 function selection.select(limit, at, begin_text, until_text, batch_sizes)
   local second = at + 1 + (tonumber(ARGV[at]) or 0)
   if ARGV[at] == '*' or ARGV[second] == '0' then return { take_from(limit, at, begin_text, until_text, batch_sizes) } end

@@ -1,5 +1,5 @@
--- A derived key that moved away with its slot aborts a script at its first use: so every derived key that will
--- be written is used once before the first write, all of them in one command.
+-- A derived key that moved away with its cluster slot ends a script at its first use. So every derived key that will be
+-- written is used once before the first write, all of them in one command.
 --
 -- include calls
 

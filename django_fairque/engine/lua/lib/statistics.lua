@@ -1,15 +1,15 @@
--- The figures of the present minute, the histograms, and writing them together with the counters.
+-- The figures of the current minute and the histograms. Both are written together with the counters.
 --
 -- include numbers options counters clock slot
 
 local statistics = {}
 
-local argument, count = numbers.argument, counters.count -- called often
+local argument, count = numbers.argument, counters.count -- local aliases, which Lua finds faster: these functions are called often
 
--- Per-minute figures. The key is derived, so a command that will count touches it.
+-- The key of the minute's figures is a derived key, so a command that will count touches it first (`touch_minute`).
 local minute_key
 local tallies = {}
-local observed = {} -- by histogram of the minute
+local observed = {} -- by histogram of the minute: the observed values
 each_call(function()
   minute_key = nil
   if next(tallies) then tallies = {} end
@@ -24,14 +24,14 @@ end
 local function tally(field, amount) tallies[field] = (tallies[field] or 0) + amount end
 statistics.tally = tally
 
--- Histogram buckets a quarter of an octave wide: percentiles are right to 9 %.
-local OCTAVE = 0.69314718055994531 -- ln 2: nothing can be computed while a library is loaded
+-- A histogram bucket is a quarter of an octave wide, so percentiles are right to 9 %.
+local OCTAVE = 0.69314718055994531 -- ln 2, as a number because nothing can be computed while a library is loaded
 local function bucket(microseconds) return math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE) end
 statistics.bucket = bucket
 
--- A duration into the minute's histogram and into the one since the first task, which is never forgotten. A call counts by bucket, and
--- names the fields when it writes. Returns the bucket.
-local INSIDE = 1 + 1e-9 -- so far inside the bounds of a bucket that rounding does not matter
+-- Count a duration in the minute's histogram and in the one since the first task, which is never deleted. A call counts
+-- durations by bucket, and names the fields only when it writes. Returns the bucket.
+local INSIDE = 1 + 1e-9 -- `INSIDE`: so far inside the bounds of a bucket that rounding does not matter
 local function note_bucket(seen)
   if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
 end
@@ -42,7 +42,7 @@ function statistics.observe(kind, microseconds, in_minute)
     observed[in_minute] = seen
   end
   seen.sum = seen.sum + microseconds
-  if microseconds < seen.least or microseconds > seen.most then -- in another bucket than the last one
+  if microseconds < seen.least or microseconds > seen.most then -- the value is in another bucket than the previous value
     note_bucket(seen)
     local index = bucket(microseconds)
     seen.index, seen.least, seen.most = index, INSIDE * 2 ^ (index / 4), 2 ^ ((index + 1) / 4) / INSIDE
@@ -69,7 +69,7 @@ local function ready_tasks()
   return math.max(0, sum)
 end
 
--- The sample of the backlog that maintenance takes once a minute; `touch_minute` was called.
+-- Write the sample of the backlog that maintenance takes once a minute. The caller has called `touch_minute`.
 function statistics.sample(ready, oldest)
   redis.call('HSET', minute_key, 'ready', ready, 'oldest', oldest)
   redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000))
@@ -80,12 +80,12 @@ function statistics.flush()
   count_observed()
   if next(tallies) then
     statistics.touch_minute()
-    local is_first = false -- whether it is the first of its kind in this minute. (Asking whether the minute exists would cost each call a command.)
+    local is_first = false -- whether a field is new in this minute; asking whether the minute's key exists would cost each call a command
     for field, amount in pairs(tallies) do
       is_first = redis.call('HINCRBY', minute_key, field, argument(amount)) == amount or is_first
     end
     if is_first then redis.call('PEXPIRE', minute_key, numbers.exact(options.minute_ttl / 1000)) end
-    if tallies.pushed and counters.shard.sampled < math.floor(clock.now / 60e6) - 1 then -- no worker samples it
+    if tallies.pushed and counters.shard.sampled < math.floor(clock.now / 60e6) - 1 then -- no worker takes samples
       redis.call('HSET', minute_key, 'ready', numbers.exact(ready_tasks()))
     end
     tallies = {}

@@ -1,14 +1,15 @@
--- Attempts that ended, by task name: counters since the first task, and run times by hour.
+-- Counters of ended attempts by task name: totals since the first task, and run times by hour.
 --
--- `stats:attempts` has two counters of each name, of attempts that failed and of those that passed (all others). `stats:attempts:{hour}` counts
--- the same attempts by the bucket of their run time. `stats:attempts:names` has the latest hour of each name. An attempt of a name beyond the
--- most that are kept counts under the empty name. A name without attempts for longer than hours are kept makes room for a new one.
+-- `stats:attempts` has two counters for each name: of attempts that failed, and of all other attempts, which passed.
+-- `stats:attempts:{hour}` counts the same attempts by the bucket of their run time. `stats:attempts:names` has the
+-- latest hour of each name. At most 100 names are kept; attempts of further names count under the empty name. A name
+-- without attempts for longer than hours are kept makes room for a new one.
 --
 -- include numbers clock slot releases
 
 local task_names = {}
 
-local MOST, KEPT = 100, 26 -- names; hours: a day, the current hour, and one more
+local MOST, KEPT = 100, 26 -- the number of names, and of hours: a day, the current hour, and one more;
 local noted = {} -- by result and name
 each_call(function()
   if next(noted) then noted = {} end
@@ -19,7 +20,7 @@ local function key_of_names() return P .. 'stats:attempts:names' end
 local function present_hour() return math.floor(clock.now / 3600e6) end
 local function key_of_hour() return P .. 'stats:attempts:' .. numbers.exact(present_hour()) end
 
--- Call it before the first write, if attempts may end.
+-- Call this before the first write, if attempts may end.
 function task_names.touch()
   slot.touch(key_of_totals())
   slot.touch(key_of_names())
@@ -60,7 +61,8 @@ local function is_kept(name)
   return name == '' or redis.call('HEXISTS', key_of_names(), name) == 1 or redis.call('HLEN', key_of_names()) < MOST or make_room()
 end
 
--- Count the attempts, and return the name that they count under. Only the first one of a name looks whether it has room.
+-- Count the attempts, and return the name under which they count. Only the first attempt of a name checks whether there
+-- is room for the name.
 local function count(result, name, attempts)
   local field = result .. ':' .. name
   if redis.call('HINCRBY', key_of_totals(), field, attempts) ~= attempts or is_kept(name) then return name end
@@ -75,7 +77,7 @@ function task_names.flush()
     local name = count(found.result, found.name, found.attempts)
     is_kept[name] = name ~= ''
     for bucket, attempts in pairs(found.buckets) do
-      local field = table.concat({ found.result, numbers.exact(bucket), name }, ':') -- a name may contain a zero byte
+      local field = table.concat({ found.result, numbers.exact(bucket), name }, ':') -- `string.format` would cut off a name at a zero byte
       if redis.call('HINCRBY', key_of_hour(), field, attempts) == attempts then
         redis.call('PEXPIRE', key_of_hour(), KEPT * 3600000)
         if name ~= '' then redis.call('HSET', key_of_names(), name, numbers.exact(present_hour())) end

@@ -2,12 +2,12 @@
 
 local task_record = {}
 
-local attempt = calls.attempt -- called often
+local attempt = calls.attempt -- a local alias, which Lua finds faster: this function is called often
 
-local PRIORITIES = { ['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6, ['7'] = 7 } -- and the classes of lib/queues.lua
+local PRIORITIES = { ['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6, ['7'] = 7 } -- the six priorities, and the classes of lib/queues.lua
 
--- Read the fields that only tasks need that run, ran before or were dead letters: most tasks don't when they are handed
--- out.
+-- Read the fields that only some tasks have: those that run, ran before, or were dead letters. Most tasks have none of
+-- these fields when they are handed out.
 local function read_past(task, raw)
   task.worker, task.done = raw.worker or '', raw.done
   task.retries = raw.retries and numbers.read(raw.retries) or 0
@@ -16,21 +16,22 @@ local function read_past(task, raw)
   task.token, task.token_text = raw.token and numbers.read(raw.token) or 0, raw.token
   task.died = raw.died and numbers.read(raw.died) or 0
   task.started = raw.started and numbers.read(raw.started)
-  task.cost, task.is_listed = raw.cost and numbers.read(raw.cost), raw.listed == '1' -- handed out by a list
+  task.cost, task.is_listed = raw.cost and numbers.read(raw.cost), raw.listed == '1' -- the task was handed out to a worker that serves a list of users
   task.lead, task.organization_lead = raw.lead and numbers.read(raw.lead) or 0, raw.organization_lead and numbers.read(raw.organization_lead) or 0
-  task.is_suspect = raw.suspect == '1' -- the task ran when its process died
+  task.is_suspect = raw.suspect == '1' -- the task was running when its process died;
   task.is_companion = raw.companion == '1' -- the task shares a call with another task
 end
 
--- Whether its last attempt was reported, so that it waits for the next one. Given back, it has no token.
+-- Return whether the task's last attempt was reported, so that the task waits for the next attempt. A task that was
+-- given back has no token.
 local function waits_for_retry(raw)
   return raw.state ~= 'started' and raw.done and raw.token and raw.token ~= '0' and raw.done:match('^%d+') == raw.token
 end
 
--- The task's record and its head, or nil when there is nothing that can be used (no state, no user, no known priority; or a record of
--- another type).
--- One HGETALL: a record has some eight fields, and reading all is cheaper than asking for sixteen by name. Most payloads are read with
--- their heads; of a larger one no more than this is read.
+-- Return the task from its record and its head, or nil if they can't be used: no state, user or known priority, or a
+-- record of another type. The record is read with one HGETALL: it has some eight fields, and reading all is cheaper
+-- than reading sixteen by name. Most payloads are read together with their heads; of a larger payload only the first
+-- `LARGE` bytes are read.
 local LARGE = 1024
 function task_record.read(id)
   local key = keys.task(id)
@@ -51,9 +52,10 @@ function task_record.read(id)
     ready = raw.ready and numbers.read(raw.ready) or created, waited = raw.waited, limits = raw.limits,
     sla = raw.sla and numbers.read(raw.sla),
     size = raw.size and numbers.read(raw.size), -- for a task that counts towards its user's limit on bytes
-    -- A task that was given back, or whose process died, has started in time. One that waits for a retry must start again in time.
+    -- A task that was given back, or whose process died, has started in time, so it does not expire. A task that waits
+    -- for a retry must start again in time.
     expires = raw.expires and (not raw.started or waits_for_retry(raw)) and numbers.read(raw.expires) or nil,
-    owner = nil, cost = nil, token_text = nil, started = nil, deadline = nil, kept_with = nil, -- set later: a table that is full is moved
+    owner = nil, cost = nil, token_text = nil, started = nil, deadline = nil, kept_with = nil, -- set later; without room for these fields the table would be moved when it grows
     worker = '', retries = 0, max_retries = 0, deliveries = 0, token = 0, died = 0, is_listed = false, lead = 0, organization_lead = 0, is_suspect = false, is_companion = false,
   }
   if raw.token or raw.died or task.state ~= 'queued' then read_past(task, raw) end

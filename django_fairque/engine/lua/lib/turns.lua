@@ -1,4 +1,4 @@
--- The turns of users, in the order of the ring or of a list: whose turn it is, its tasks, and their charges.
+-- The turns of users, in the order of the ring or of a list: choose the next user, take its tasks, and charge them.
 --
 -- include options counters clock writes records ring organizations recent_usage users queues lanes charges list_credit limits limit_turns guarantees heap lines next_task
 
@@ -6,10 +6,10 @@ local turns = {}
 
 local can_be_served, can_start = ring.can_be_served, ring.can_start
 
-local number_of_turns -- number of users' turns that gave a task; one turn of a batch task gives many
-local taken -- also `turns.taken`: the tasks that were taken in this call
-local stale -- entries of rings that were found to be wrong
-local left_below_urgent, left_bulk -- number of turns that lanes below urgent may still get together, and lane bulk; nil for any number
+local number_of_turns -- the number of users' turns that gave a task; one turn of a batch task gives many tasks;
+local taken -- also `turns.taken`: the tasks that were taken in this call;
+local stale -- the number of entries in rings that were found to be wrong;
+local left_below_urgent, left_bulk -- the numbers of turns that all lanes below urgent may still get together, and lane bulk alone; nil for no limit
 each_call(function()
   taken, number_of_turns, stale = {}, 0, 0
   turns.taken, left_below_urgent, left_bulk = taken, nil, nil
@@ -23,7 +23,7 @@ local function is_open(lane)
   return left_below_urgent > 0 and (lane == 'normal' or left_bulk > 0)
 end
 
--- Whether tasks may be left that the limits of lanes have excluded.
+-- Return whether tasks may be left because the limits of lanes excluded them.
 function turns.has_closed_lane() return not is_open('bulk') end
 
 local function count_turns(lane, tasks)
@@ -33,15 +33,17 @@ local function count_turns(lane, tasks)
   if lane == 'bulk' then left_bulk = left_bulk - tasks end
 end
 
--- Whether the call has given what it may: a turn of a batch task counts as one, so there is a bound on the tasks too.
+-- Return whether the call has given as many turns as it may. A turn of a batch task counts as one, so the number of
+-- tasks has a bound too.
 local MOST_TAKEN = 300
 local function is_full(limit) return number_of_turns >= limit or #taken >= math.max(limit, MOST_TAKEN) end
 turns.is_full = is_full
 
--- The list of users that is served, or all users (`is_in_turn`): made in `take_from` and passed to the functions below. `begins`, by ring
--- owner: where a user begins that has come since its last turn and would begin before it. `normal`, `urgent` and `bulk`: the users and
--- organizations of each lane of the shard. `is_held_back`: by `until_then`. `credit`: of a list, what lib/list_credit.lua keeps. `given`: what its tasks are charged;
--- `weights` of its users; how much is `allowed`.
+-- Return the state of a list of users that is served, or of all users (`is_in_turn`). The state is made in `take_from`
+-- and passed to the functions below. `begins`, by ring owner: the tag for a user that has come since its last turn and
+-- would begin before this tag. `normal`, `urgent` and `bulk`: the users and organizations in each lane of the shard.
+-- `is_held_back`: whether `until_then` ended the call. `credit`: for a list, the state of lib/list_credit.lua. `given`:
+-- the cost charged for its tasks; `allowed`: the largest `given`; `weights`: the sum of the weights of its users.
 function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   return {
     is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [counters.shard] = begin },
@@ -50,10 +52,10 @@ function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   }
 end
 
--- The place of one that was read at this place, after the changes of this call.
+-- Return the place of an entry after the changes of this call. `place` is the place at which it was read.
 local function place_since(one, place, lane)
   if lane ~= 'normal' then return ring.place_in(one, lane) end
-  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after the turn of a newcomer its tag may be the same
+  return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after a newcomer's turn the tag may be unchanged
 end
 turns.place_since = place_since
 
@@ -68,7 +70,7 @@ local function line_of(list, lane)
 end
 turns.line_of = line_of
 
--- Return the members of an organization in this lane. Members of a list are there already.
+-- Return the members of an organization in this lane. For a list of users they were added before.
 local function members_of(organization, lane, is_in_turn)
   local line = organization.lines[lane]
   if not line then
@@ -79,7 +81,8 @@ local function members_of(organization, lane, is_in_turn)
 end
 turns.members_of = members_of
 
--- Nobody is left who could be served: then the number counts those who could when the call began and leave the lane with it.
+-- Correct the number of members that can be served, after none was found. Only members that could be served when the
+-- call began and leave the lane with it still count.
 local READY, WAS = { urgent = 'ready:7', normal = 'ready', bulk = 'ready:0' }, { urgent = 'was_urgent', normal = 'was_served', bulk = 'was_bulk' }
 local function set_ready_right(organization, lane)
   local leaving = 0
@@ -89,7 +92,7 @@ local function set_ready_right(organization, lane)
   if organization[READY[lane]] ~= leaving then records.set(organization, READY[lane], leaving) end
 end
 
--- Whose turn it is in this lane of the organization; nil when nobody of those that are to be served can be.
+-- Return the next member of the organization in this lane, and its place; nil if no member can be served.
 local function next_member(organization, lane, is_in_turn)
   local line = members_of(organization, lane, is_in_turn)
   while stale < options.sweep_limit do
@@ -114,8 +117,8 @@ local function next_member(organization, lane, is_in_turn)
   end
 end
 
--- A user that has left the ring since its last turn and came back must not start before the users that it competes with now: its
--- tag is raised to `begin`, of a newcomer the virtual time, where it begins.
+-- A user that left the ring since its last turn and came back must not start before the users with which it competes
+-- now, so its tag is raised to `begin`. A newcomer also begins there, at the virtual time.
 local function raise_late_start(list, one, place)
   local begin = list.begins[one.ring_owner]
   local is_late = begin and one.tag < begin
@@ -134,7 +137,8 @@ local function raise_late_start(list, one, place)
   list_credit.served(list.credit, one)
 end
 
--- `place` is the user's in its ring, `shard_place` its own or its organization's in the shard's ring. `ring_lane`: as in `charges.add`.
+-- Charge a task, and add it to the taken tasks. `place` is the user's place in its ring; `shard_place` is the place of
+-- the user, or of its organization, in the shard's ring. `ring_lane` is that of `charges.add`.
 local function hand_out(list, user, task, place, shard_place, is_companion, organization_lane, ring_lane)
   local lane = organization_lane == 'normal' and 'normal' or queues.lane_of(task.priority)
   task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion,
@@ -145,7 +149,7 @@ local function hand_out(list, user, task, place, shard_place, is_companion, orga
   taken[#taken + 1] = task
 end
 
--- The rest of a batch: the user's waiting tasks of the same name, as many as it may start.
+-- Take the rest of a batch: the user's waiting tasks of the same name, as many as it may start.
 local function take_companions(list, user, task, priority, place, shard_place, organization_lane)
   local size, lane = list.batch_sizes[task.raw.name], queues.lane_of(priority)
   if not size or size < 2 then return end
@@ -157,12 +161,13 @@ local function take_companions(list, user, task, priority, place, shard_place, o
   end
 end
 
--- The rest of the turn of a user whose tasks are short: as many tasks as are expected to take `SHORT_TURN` together. A call with many
--- short tasks then reads and writes few users: that is half of its time with a hundred users who have work. Other users wait up to
--- one short turn of each user longer, which is less than a task of 1 ms of each would take.
+-- Take the rest of the turn of a user whose tasks are short: as many tasks as are expected to take `SHORT_TURN` (1 ms)
+-- together. A call with many short tasks then reads and writes fewer users, which saves half of its time with a hundred
+-- users that have work. Other users wait up to one short turn of each user longer, which is less than a task of 1 ms of
+-- each user would take.
 --
--- Not for a user without an ended task, a newcomer (one task of it is counted in the lead), lists, users with a rate, workers with batch
--- tasks, or other lanes than the normal one.
+-- This does not apply to a user without an ended task, a newcomer (the lead counts one task of it), lists, users with a
+-- rate, workers with batch tasks, or other lanes than the normal one.
 local SHORT_TURN = 1e3
 local function take_short(list, user, task, limit)
   local cost = task.cost
@@ -198,7 +203,7 @@ local function load_entry(list, entry, lane)
   return nil
 end
 
--- After its turn.
+-- Put an entry back into its line after its turn.
 local function return_to_line(line, one, place, item, lane)
   local served = can_be_served(one)
   ring.count_others(one, one.ring_owner, served and one.came == 0)
@@ -206,7 +211,8 @@ local function return_to_line(line, one, place, item, lane)
   if served and not one.is_skipped then lines.push(line, place_since(one, place, lane), item) end
 end
 
--- The user or organization that is first in a lane of the shard: the group in which it is first, and the place. Nil if there is none.
+-- Return the user or organization that is first in a lane of the shard, the group in which it is first, and its place;
+-- nil if there is none.
 local function first_in(list, lane)
   local line = line_of(list, lane)
   while true do
@@ -226,7 +232,8 @@ local function first_in(list, lane)
   end
 end
 
--- The first one of a lane: at a limit (then also its turn there), or in the lane; nil if there is none. `is_bounded`: as of `limit_turns.first`.
+-- Return the first entry of a lane: at a limit (with its turn there), or in the lane; nil if there is none.
+-- `is_bounded` is that of `limit_turns.first`.
 local function find_first(list, lane, is_bounded)
   local turn = limits.are_waiting() and limit_turns.first(list, lane, is_bounded)
   if turn then return { lane = lane, one = turn.one, turn = turn } end
@@ -234,7 +241,8 @@ local function find_first(list, lane, is_bounded)
   return one and { lane = lane, one = one, group = group, place = place }
 end
 
--- The organization that goes before the ring because of its guaranteed share, and the lane of its turn; nil if none is due.
+-- Return the organization that goes before the ring because of its guaranteed share, and the lane of its turn; nil if
+-- none is due.
 local function find_guaranteed(list)
   for _, name in ipairs(guarantees.list_due()) do
     local organization = load_organization(list, name)
@@ -246,7 +254,7 @@ local function find_guaranteed(list)
   return nil
 end
 
--- The first one of the lane that is next in the shard.
+-- Return the first entry of the lane that is next in the shard.
 local function next_lane(list)
   local shard, urgent, normal, bulk = counters.shard, nil, nil, nil
   local is_bounded = list.is_in_turn and limits.are_waiting() and first_in(list, 'normal') ~= nil
@@ -260,7 +268,7 @@ local function next_lane(list)
   return list.is_in_turn and guarantees.are_used() and find_guaranteed(list) or normal or bulk
 end
 
--- The lane of the next turn inside an organization whose urgent turn it is.
+-- Return the lane of the next turn inside an organization that has an urgent turn.
 local function lane_inside(organization, is_in_turn)
   local group = lines.next(members_of(organization, 'urgent', is_in_turn), organization, is_in_turn)
   local lane = is_open('normal') and organization.ready > 0 and 'normal' or is_open('bulk') and organization['ready:0'] > 0 and 'bulk'
@@ -276,9 +284,9 @@ local function take_turn(list, lane, group, limit)
     one = load_entry(list, one, lane)
     if not one then return end
     local place_now = place_since(one, shard_place, lane)
-    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- an earlier list has served it in this call
+    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- another list has served this entry in this call
   elseif not can_start(one, lane) then
-    return -- a turn in another lane, or at a limit, took the last place that it may have
+    return -- a turn in another lane, or at a limit, used the last task that it may start
   end
   if lane == 'normal' then raise_late_start(list, one, shard_place) end
   local user, organization, place, member_lane = one, nil, shard_place, lane
@@ -297,7 +305,7 @@ local function take_turn(list, lane, group, limit)
     take_companions(list, user, task, priority, place, shard_place, lane)
     if lane == 'normal' and not is_newcomer then take_short(list, user, task, limit) end
   else
-    records.set(user, 'tag', user.tag) -- to be saved
+    records.set(user, 'tag', user.tag) -- marks the user as changed, so that it is saved
   end
   if organization then
     return_to_line(organization.lines[member_lane], user, place, user.name, member_lane)
@@ -312,7 +320,7 @@ local function take_limit_turn(list, turn)
   local user, lane = turn.user, turn.lane
   local task = limit_turns.take(turn)
   if not task then return end
-  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- service that it missed is forgotten
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- worker time that an entry missed gives no advantage
     if one.tag < one.ring_owner.vtime and not can_be_served(one) then ring.begin(one, ring.arrive(one.ring_owner)) end
   end
   local function start(started, is_companion)
@@ -331,7 +339,8 @@ local function take_limit_turn(list, turn)
   end
 end
 
--- Take one turn of an organization that is due because of its guaranteed share. The turn moves no virtual time but that of the members.
+-- Take one turn of an organization that is due because of its guaranteed share. The turn moves only the virtual time of
+-- the organization's own ring.
 local function take_guaranteed_turn(list, organization, lane)
   local user, place = next_member(organization, lane, true)
   organization.has_no_turn = not user
@@ -344,13 +353,13 @@ local function take_guaranteed_turn(list, organization, lane)
     take_companions(list, user, task, priority, place, before, organization_lane)
     guarantees.limit_tag(organization, before)
   else
-    records.set(user, 'tag', user.tag) -- to be saved
+    records.set(user, 'tag', user.tag) -- marks the user as changed, so that it is saved
   end
   return_to_line(organization.lines[lane], user, place, user.name, lane)
   ring.count_others(organization, counters.shard, can_be_served(organization) and organization.came == 0)
 end
 
--- Whether anyone of a list can be served.
+-- Return whether any user of a list can be served.
 function turns.is_anyone_left(list)
   if not (lanes.are_used() or limits.are_waiting()) then return lines.next(list.normal, counters.shard) ~= nil end
   local left = left_below_urgent
@@ -360,7 +369,7 @@ function turns.is_anyone_left(list)
   return first and true
 end
 
--- Users up to `until_then`.
+-- Take turns of the users, in order, up to the place `until_then`.
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
     local first, group, place = nil, nil, nil

@@ -1,9 +1,11 @@
--- The stored form of a user's record: one string, with eight bytes for each number. To read and write records is a third of the work of a
--- user's turn, so a call reads and writes the records of all its users with one command each.
+-- The stored form of a user's record: one string, with eight bytes for each number. Reading and writing records is a
+-- third of the work of a user's turn, so a call reads the records of all its users with one command, and writes them
+-- with one command.
 --
--- First come the numbers that most records have, then three numbers that say which of the other fields follow (bit n of the first one
--- stands for field n of the first group below), then these fields, and behind them the texts, packed. engine/scripting/user_record.py reads the same
--- form. A new field is added at the end of a group, so that older records stay valid; a group has at most 44.
+-- First come the numbers that most records have, then three numbers that say which other fields follow (bit n of the
+-- first number stands for field n of the first group below), then these fields, and then the packed texts.
+-- engine/scripting/user_record.py reads the same form. A new field is added at the end of a group, so that older
+-- records stay valid. A group has at most 44 fields.
 --
 -- include calls lists records
 
@@ -15,8 +17,8 @@ local GROUPS = {
     'bytes', 'dead', 'result_bytes', 'failed', 'companions', 'urgent_tag', 'lane_turn', 'weight', 'cap', 'rate', 'gap', 'burst', 'backlog',
     'max_bytes', 'sla', 'paused', 'held', 'tat', 'rated', 'last_gap', 'debt', 'resolve_turn', 'plan_looked_up', 'plan_deployed',
   },
-  {}, -- lib/recent_usage.lua
-  { 'period' }, -- lib/user_periods.lua
+  {}, -- the fields of lib/recent_usage.lua;
+  { 'period' }, -- the fields of lib/user_periods.lua
 }
 for half = 0, 1 do
   local names = GROUPS[2]
@@ -28,17 +30,19 @@ for index = 0, 20 do
   names[index + 2], names[index + 23] = 'ended:' .. index, 'before:' .. index
 end
 
--- In the first part of each record. Without a value `mean` and `since` are stored as 0, and `tag` as the lowest number.
+-- The fields in the first part of each record. Without a value, `mean` and `since` are stored as 0, and `tag` as the
+-- lowest number.
 local IN_EACH = {
   tag = true, ['ready:3'] = true, run = true, expected = true, start = true, over = true, credit = true, counted = true, came = true,
   started = true, finished = true, busy = true, waited = true, mean = true, since = true, hour = true,
 }
 local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
-local TEXTS, NUMBER = records.TEXTS, 8 -- bytes of a number
+local TEXTS, NUMBER = records.TEXTS, 8 -- the number of bytes that a number takes
 
--- A group has two parts, the second one behind this many fields: records differ in far more ways than their parts do.
+-- Each group has two parts; the second begins after this many fields. Records differ in far more ways than their parts
+-- do, so parts are kept.
 local FIRST_HALF, PARTS = { 22, 17, 22 }, 6
-local BITS = {} -- by field: the number of its part, and what its bit counts
+local BITS = {} -- by field: the number of its part, and the value of its bit
 for group = 1, #GROUPS do
   local bit_value = 1
   for at = 1, #GROUPS[group] do
@@ -48,9 +52,9 @@ for group = 1, #GROUPS do
   end
 end
 
--- The fields of a part of which the mask has the bits: `names` in their order, and `has`, the set of them.
+-- Return the fields of a part whose bits are set in the mask: `names` in their order, and `has`, the set of them.
 local KEPT = 2000
-local parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 -- by number and mask
+local parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 -- the parts that were built before, by their number and mask
 local function part_of(number, mask)
   local part = parts[number][mask]
   if part then return part end
@@ -62,7 +66,7 @@ local function part_of(number, mask)
     end
     rest = math.floor(rest / 2)
   end
-  if rest > 0 then return nil end -- a field that this version does not know
+  if rest > 0 then return nil end -- the mask has a field that this release does not know
   if number_of_parts >= KEPT then parts, number_of_parts = { {}, {}, {}, {}, {}, {} }, 0 end
   part = { mask = mask, names = names, has = has, size = #names }
   parts[number][mask], number_of_parts = part, number_of_parts + 1
@@ -71,8 +75,9 @@ end
 
 local function is_mask(number) return number >= 0 and number < 2 ^ 44 and number % 1 == 0 end
 
--- The parts of a record with these three numbers, and how many fields they have together; nil if it is no record.
-local HALF_1, HALF_2, HALF_3 = 2 ^ 22, 2 ^ 17, 2 ^ 22 -- by group: what the bits of the second part count
+-- Return the parts of a record with these three numbers, and the number of their fields; nil if the numbers are not
+-- valid.
+local HALF_1, HALF_2, HALF_3 = 2 ^ 22, 2 ^ 17, 2 ^ 22 -- by group: the value of the first bit of the second part
 local function layout_of(first, second, third)
   if not (is_mask(first) and is_mask(second) and is_mask(third)) then return nil end
   local low_1, low_2, low_3 = first % HALF_1, second % HALF_2, third % HALF_3
@@ -87,9 +92,9 @@ local function layout_of(first, second, third)
 end
 
 local NEVER_SERVED = -1 / 0
-local function is_number(value) return value > -1e24 and value < 1e24 end -- as `numbers.read`
+local function is_number(value) return value > -1e24 and value < 1e24 end -- the same bounds as in `numbers.read`
 
--- Set the texts behind the numbers, each with its length before it. Return whether all of them can be read.
+-- Set the texts that follow the numbers, each with its length before it. Return whether all of them can be read.
 local function read_texts(user, text, at)
   local field
   while at <= #text do
@@ -113,7 +118,7 @@ local function format_of(size)
   return formats[size]
 end
 
--- Set the other fields. Return whether they can be read.
+-- Set the fields that follow the first part. Return whether they can be read.
 local function read_others(user, text, layout)
   if layout.size > 0 then
     local values, n = { struct.unpack(format_of(layout.size), text, FIRST_SIZE + 1) }, 0
@@ -128,7 +133,8 @@ local function read_others(user, text, layout)
   return read_texts(user, text, FIRST_SIZE + NUMBER * layout.size + 1)
 end
 
--- An empty table with room for the fields that most calls change: a table that grows field by field is moved five times.
+-- Return an empty table with room for the fields that most calls change. A table that grows field by field is moved
+-- five times.
 local function room_for_changes()
   return {
     tag = nil, ready = nil, ['ready:3'] = nil, run = nil, expected = nil, start = nil, came = nil, credit = nil, counted = nil, started = nil, finished = nil,
@@ -136,9 +142,9 @@ local function room_for_changes()
   }
 end
 
--- A user with this record; nil if the text is none. Without a text a new user.
+-- Return a user with this record; nil if the text is not a record. Without a text, return a new user.
 function user_record.read(name, key, text)
-  local tag, ready, run, expected, start, over, credit, counted, came = NEVER_SERVED, 0, 0, 0, 0, 0, 0, 0, 0 -- never served: before everyone
+  local tag, ready, run, expected, start, over, credit, counted, came = NEVER_SERVED, 0, 0, 0, 0, 0, 0, 0, 0 -- a tag of minus infinity: the user was never served, so it is before all others
   local started, finished, busy, waited, mean, since, hour, first, second, third = 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   if text then
     if #text < FIRST_SIZE then return nil end
@@ -149,7 +155,7 @@ function user_record.read(name, key, text)
   end
   local layout = layout_of(first, second, third)
   if not layout or text and #text < FIRST_SIZE + NUMBER * layout.size then return nil end
-  local user = { -- written out at its full size: a table that grows field by field is moved six times
+  local user = { -- all fields are named here, because a table that grows field by field is moved six times
     name = name, entry = name, key = key, windows = {}, changed = room_for_changes(), text = text, layout = layout, weight = 1, tag = tag, ready = ready,
     ['ready:3'] = ready, ['ready:0'] = 0, ['ready:7'] = 0, ['ready:1'] = 0, ['ready:2'] = 0, ['ready:4'] = 0, ['ready:5'] = 0, ['ready:6'] = 0,
     sched = 0, deferred = 0, limited = 0, parked = 0, parked_urgent = 0, bytes = 0, dead = 0, result_bytes = 0, failed = 0, companions = 0,
@@ -165,7 +171,8 @@ function user_record.read(name, key, text)
   return user
 end
 
--- A user whose record is a hash: of format 2, or written by a process of a version before format numbers. Nil without one.
+-- Return a user whose record is a hash: of format 2, or written by a release before format numbers. Return nil if there
+-- is no hash.
 function user_record.read_hash(name, key)
   local flat = calls.attempt('HGETALL', key)
   if not flat or not flat[1] then return nil end
@@ -176,7 +183,7 @@ function user_record.read_hash(name, key)
   return user
 end
 
--- The fields and their values in turns, as a hash has them.
+-- Return the record as a list for a hash, in which fields and values alternate.
 function user_record.list(user)
   local list = {}
   local function add(field, value)
@@ -190,7 +197,7 @@ function user_record.list(user)
   return list
 end
 
--- Set a field that a hash has, if it is one of the record.
+-- Set a field from a hash, if it is a field of the record.
 function user_record.set_field(user, field, text)
   local value = tonumber(text)
   if TEXTS[field] then
@@ -200,13 +207,13 @@ function user_record.set_field(user, field, text)
   end
 end
 
--- Set the three numbers that say which of the other fields follow.
+-- Set the three numbers that say which other fields follow.
 local function set_masks(layout)
   layout.first, layout.second = layout[1].mask + HALF_1 * layout[2].mask, layout[3].mask + HALF_2 * layout[4].mask
   layout.third = layout[5].mask + HALF_3 * layout[6].mask
 end
 
--- The layout for the other fields of this user that have a value.
+-- Return the layout that has only the fields of this user with a value.
 local function least_layout(user)
   local masks, layout = { 0, 0, 0, 0, 0, 0 }, { size = 0 }
   for name, bit in pairs(BITS) do
@@ -220,11 +227,11 @@ local function least_layout(user)
   return layout
 end
 
--- Add the changed fields to the layout. The changes are forgotten.
+-- Add the changed fields to the layout, and forget the changes.
 function user_record.note_changes(user)
   local layout, changed, has_grown = user.layout, user.changed, false
   for field in next, changed do
-    changed[field] = nil -- not a new table, which would grow again with each field
+    changed[field] = nil -- a new table would grow again with each field
     local bit = BITS[field]
     if bit then
       local part = layout[bit.part]
@@ -236,7 +243,7 @@ function user_record.note_changes(user)
   if has_grown then set_masks(layout) end
 end
 
--- Fill `values` with the other fields. Return false if one of them has no value.
+-- Fill `values` with the fields of the layout. Return false if one of them has no value.
 local values = {}
 local function fill_values(layout, user)
   local n = 0
@@ -252,7 +259,7 @@ local function fill_values(layout, user)
   return true
 end
 
--- The record as a text. Its changes are forgotten.
+-- Return the record as a text, and forget its changes.
 function user_record.pack(user)
   if next(user.changed) then user_record.note_changes(user) end
   local layout = user.layout

@@ -1,15 +1,16 @@
--- A user's record, its limits, and its ring: its organization's, or the shard's. Used by all commands that concern users.
+-- A user's record, its limits, and its ring, which is the ring of its organization or of the shard. Used by all
+-- commands that concern users.
 --
 -- include calls keys counters ring organizations user_record
 
 local users = {}
 
-local CHUNK, attempt = calls.CHUNK, calls.attempt -- called often
+local CHUNK, attempt = calls.CHUNK, calls.attempt -- local aliases, which Lua finds faster: these functions are called often
 
-local by_name, order -- `order`: also `users.order`, the users of this call
+local by_name, order -- `order` (also `users.order`): the users of this call
 
--- Invariant: a record is forgotten only while nothing refers to it, and it differs from a new user's only in the limits of a plan, which the
--- next push brings again.
+-- Return whether a user's record may be deleted later. Invariant: nothing refers to it, and it differs from a new
+-- user's record only in the limits of a plan, which the next push sets again.
 local function is_idle(user)
   return user.ready == 0 and user.run == 0 and user['ready:7'] == 0 and user['ready:0'] == 0 and user.sched == 0 and user.deferred == 0 and user.limited == 0
     and user.parked == 0 and user.dead == 0 and user.result_bytes == 0
@@ -18,17 +19,18 @@ local function is_idle(user)
 end
 users.is_idle = is_idle
 
--- To convert a record takes a tenth of the time in which a task is settled and the next one handed out, so a function keeps the records of
--- the last 100 to 200 users. (Thousands of them would slow down Lua's garbage collection for all.) A kept record is valid if the text
--- on the server is the one that it was read from or written as.
+-- Converting a record takes a tenth of the time in which a task is settled and the next one handed out, so a function
+-- keeps the records of the last 100 to 200 users. (Thousands of records would slow down Lua's garbage collection for
+-- all calls.) A kept record is valid if the text on the server is the text from which it was read or as which it was
+-- written.
 local KEPT = 100
-local kept, number_kept = {}, 0 -- by key
-local kept_before = {} -- the records that `kept` held when it was last full
-local texts -- by key: what `users.preload` has read
+local kept, number_kept = {}, 0 -- by key;
+local kept_before = {} -- the records that `kept` held when it was last full;
+local texts -- by key: the texts that `users.preload` has read
 
 each_call(function()
   for _, user in ipairs(order or {}) do
-    if user.is_placed or next(user.changed) or user.ended or user.given_back then -- not written: the call failed, or was a repeated one
+    if user.is_placed or next(user.changed) or user.ended or user.given_back then -- not written, because the call failed or was a repeated call
       kept[user.key], kept_before[user.key] = nil, nil
     end
   end
@@ -36,10 +38,10 @@ each_call(function()
   users.order = order
 end)
 
--- Remove what the call before has set, except the fields of the record.
+-- Remove values that the previous call has set, except the fields of the record.
 local function forget_call(user)
   if next(user.windows) then user.windows = {} end
-  if user.is_skipped then user.is_skipped = nil end -- to set a field that is not there would make the table larger
+  if user.is_skipped then user.is_skipped = nil end -- setting a missing field would make the table larger
   if user.is_unreadable then user.is_unreadable = nil end
   if user.margin then user.margin = nil end
   if user.first_due then user.first_due = nil end
@@ -53,10 +55,10 @@ local function keep(key, user)
   kept[key] = user
 end
 
--- Read the texts of the records of these users, with one command for all of them, and one more if some have none: for `MGET`, a key of
--- another type is a missing one.
+-- Read the texts of the records of these users, with one command for all of them. If some have none, one more command
+-- checks them, because `MGET` treats a key of another type as a missing key.
 function users.preload(names)
-  if not names[2] then return end -- `users.load` reads one as well
+  if not names[2] then return end -- `users.load` reads a single record with one command too
   local wanted, is_wanted = {}, {}
   for _, name in ipairs(names) do
     local key = keys.user(name)
@@ -79,7 +81,8 @@ function users.preload(names)
   end
 end
 
--- Return the record of a user, once in a call. Invariant: it is the server's record, and the ring owner is its organization or the shard.
+-- Return the record of a user, which is read once in a call. Invariant: it equals the server's record, and the ring
+-- owner is the user's organization or the shard.
 function users.load(name)
   local user = by_name[name]
   if user then return user end
@@ -93,7 +96,7 @@ function users.load(name)
     user = text ~= nil and user_record.read(name, key, text) or text == nil and user_record.read_hash(name, key)
     if not user then
       user = user_record.read(name, key, false)
-      user.is_damaged = true -- a key of another type, or no record: never served, and not written
+      user.is_damaged = true -- a key of another type, or no valid record: the user is never served, and not written
     end
   end
   if not user.is_damaged then keep(key, user) end

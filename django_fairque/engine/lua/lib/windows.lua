@@ -1,13 +1,15 @@
--- The tasks at the head of a user's queues that a call has read. The tasks that it takes leave the queues when the call writes.
+-- The tasks at the head of a user's queues that a call has read. Tasks that the call takes leave the queues when it
+-- writes.
 --
 -- include calls keys clock writes queues task_record
 
 local windows = {}
 
--- `priority * BAND`: the lowest score of each priority, of bulk tasks (0) and of urgent ones (7). The last one only ends those.
+-- The lowest score of each priority (`priority * BAND`), with bulk tasks (0) and urgent tasks (7). The last score only
+-- ends the range of urgent tasks.
 local LOWEST = { [0] = '0', '1e15', '2e15', '3e15', '4e15', '5e15', '6e15', '7e15', '8e15' }
 
--- A queue that can't be read: its user leaves the ring, until the checker puts it there again.
+-- Note that a user's queue can't be read. The user leaves the ring until the checker adds it again.
 local function damaged(user)
   user.is_unreadable = true
   return {}
@@ -16,13 +18,13 @@ end
 function windows.get(user, priority)
   local window = user.windows[priority]
   if not window then
-    window = { at = 1, ids = { nil }, ready = { nil }, step = 1, out = {}, read = { nil } } -- `out`: taken before those that stand before it
+    window = { at = 1, ids = { nil }, ready = { nil }, step = 1, out = {}, read = { nil } } -- `out`: tasks that were taken before earlier tasks of the queue
     user.windows[priority] = window
   end
   return window
 end
 
--- The id at this place of the user's tasks of this priority, as they were when the call began.
+-- Return the id at this index of the user's tasks of this priority, as they were when the call began.
 function windows.id_at(user, priority, window, place)
   if place > #window.ids then
     local first = #window.ids
@@ -43,7 +45,7 @@ function windows.id_at(user, priority, window, place)
   return window.ids[place]
 end
 
--- The task of this priority that has waited longest and is not taken yet: id and ready time.
+-- Return the id and ready time of the task of this priority that has waited longest and is not taken yet.
 function windows.next(user, priority)
   local window = windows.get(user, priority)
   while window.out[window.at] do window.at = window.at + 1 end

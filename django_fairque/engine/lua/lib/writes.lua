@@ -1,5 +1,5 @@
--- Buffered writes: many members of one key in one command, additions before removals, so that a prefix of the
--- writes leaves an entry twice (which is found and fixed), never nowhere.
+-- Buffer writes: many members of one key are written with one command. Additions are written before removals. So if
+-- only a part of the writes is carried out, an entry is in two places (which is found and fixed), and never in none.
 --
 -- include calls
 
@@ -7,12 +7,12 @@ local writes = {}
 
 local CHUNK, attempt = calls.CHUNK, calls.attempt
 
-local function kind_of_write(command) return { command = command, lists = {}, order = {} } end -- `order`: the keys with a list
+local function kind_of_write(command) return { command = command, lists = {}, order = {} } end -- `order`: the keys that have a list
 local additions, set_additions = kind_of_write('ZADD'), kind_of_write('SADD')
 local removals, set_removals = kind_of_write('ZREM'), kind_of_write('SREM')
 local KINDS = { additions, set_additions, removals, set_removals }
 local function begin_list(kind, key)
-  local list, order = { nil, nil }, kind.order -- with room for one member
+  local list, order = { nil, nil }, kind.order -- a list with room for one member
   kind.lists[key], order[#order + 1] = list, key
   return list
 end
@@ -34,7 +34,7 @@ function writes.srem(key, member)
   local list = set_removals.lists[key] or begin_list(set_removals, key)
   list[#list + 1] = member
 end
--- Whether a key belongs to one user, organization or task, and not to the whole shard or to a worker.
+-- Return whether a key belongs to one user, organization or task, and not to the whole shard or to a worker.
 local function is_of_one(key)
   local kind = string.match(key, '^(%l+):', #P + 1)
   return kind and kind ~= 'state' and kind ~= 'leases'
@@ -48,11 +48,11 @@ local function flush_kind(kind)
     for first = 1, #list, CHUNK do
       local last = math.min(first + CHUNK - 1, #list)
       if not attempt(command, key, unpack(list, first, last)) and not is_of_one(key) then
-        redis.call(command, key, unpack(list, first, last)) -- raises the error again
+        redis.call(command, key, unpack(list, first, last)) -- raises the error
       end
     end
   end
-  for i = #order, 1, -1 do lists[order[i]], order[i] = nil, nil end -- not before all is written: a write can fail
+  for i = #order, 1, -1 do lists[order[i]], order[i] = nil, nil end -- emptied only after all lists are written, because a write can fail
 end
 function writes.flush()
   for _, kind in ipairs(KINDS) do
@@ -61,6 +61,6 @@ function writes.flush()
 end
 each_call(function()
   for _, kind in ipairs(KINDS) do
-    if kind.order[1] then forget_writes(kind) end -- a call that failed has left something
+    if kind.order[1] then forget_writes(kind) end -- left over from a call that failed
   end
 end)
