@@ -1,5 +1,5 @@
 // The page of the playground: fair turns with lanes (fair_order.js) and first come, first served, with the same tasks.
-// The values of the form are in the address, after "#", so that a simulation can be shared.
+// The values of the inputs are in the address, after "#", so that a simulation can be shared.
 "use strict";
 
 const SECONDS_OF_ARRIVALS = 120;
@@ -113,7 +113,7 @@ function formMarkup() {
       <div class="play-axis"><span>0 s</span><span></span></div></figure>`,
   );
   const legend = Object.entries(KINDS).map(([kind, text]) => `<span class="play-${kind}">${text}</span>`);
-  return `<form>${inputs.join("")}</form><p id="play-result" role="status"></p>
+  return `<div class="play-values">${inputs.join("")}</div><p id="play-result" role="status"></p>
     <p class="play-legend">${legend.join("")}</p><div class="play-charts">${charts.join("")}</div>
     <table><caption>Wait until the start</caption><thead></thead><tbody></tbody></table>
     <p><a id="play-address">Address of this simulation</a> <button type="button" id="play-reset">Default values</button></p>`;
