@@ -50,7 +50,7 @@ UNIT = re.compile(
 )
 """Phrases with which it states the unit of a number that may have a fraction."""
 REFERENCE = re.compile(
-    r"\b(those|that|as|described|explain\w*|are|error is)\b[^.]* (of|by|in|there|does)\b[^.]*`", re.IGNORECASE
+    r"\b(those|that|as|described|explain\w*|are|error is)\b[^.]* (of|by|for|in|there|does)\b[^.]*`", re.IGNORECASE
 )
 """Phrases with which it refers to another docstring."""
 NO_RETURN = re.compile(r"^(None|Never|NoReturn|Self)?$")

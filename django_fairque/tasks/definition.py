@@ -111,7 +111,7 @@ class Sendable(Composable, Generic[P, R_co]):
             object.__setattr__(self, attribute, value)
 
     def read_types(self) -> CallTypes | None:
-        """Read the annotations of the function, only once, and return `types`."""
+        """Read the annotations of the function, only once. Returns `types`."""
         found = CallTypes(self.function, self.signature, is_batch=bool(self.options.batch))
         object.__setattr__(self, "types", found if found.is_needed else None)
         return self.types

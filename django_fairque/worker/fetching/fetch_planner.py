@@ -12,8 +12,7 @@ tasks are reported and fetched in batches while the buffer is still three quarte
 slots work at the same time. Slots take from `buffer` and append to `outcomes` from any thread; both are single
 operations of the interpreter. Everything else belongs to one thread at a time.
 
-`SlotBudget` is shared by all planners of a worker and divides its slots between them.
-"""
+`SlotBudget` is shared by all planners of a worker and divides its slots between them."""
 
 from __future__ import annotations
 
@@ -56,22 +55,19 @@ MAX_BUFFERED_SECONDS = 1.0
 MAX_CONCURRENT_CALLS = 2
 """Maximum number of calls in progress at once."""
 FETCH_AHEAD_LEASES = 2
-"""Number of leases that an idle worker requests before there is work: one more than usual, so that the reply shows
-whether more tasks are ready."""
+"""Leases that an idle worker requests before there is work: one more than usual, to see whether there are more."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Minimum seconds between two checks for due tasks. The server may have more due tasks than one call starts."""
 MAX_DUE_CHECK_SECONDS = 0.1
 """Maximum seconds between two checks for due tasks, after several checks in a row that found no task. If many tasks
 become due one after the other and many workers are idle, nearly all checks would find no task."""
 MIN_WAIT_SECONDS = 0.1
-"""Minimum seconds of a wait for work, even if a task is due earlier. The server may end a wait late by up to this
-time."""
+"""Minimum seconds of a wait for work, even if a task is due earlier. The server may end a wait late by up to this time."""
 FENCE_POLL_SECONDS = 0.02
 """Seconds between two checks of a raised fence."""
 FIRST_SELECTIVE_PAUSE_SECONDS = 0.005
 MAX_SELECTIVE_PAUSE_SECONDS = 0.25
-"""Maximum seconds between two checks for work in a worker that serves only some users, while all waiting tasks belong
-to other users."""
+"""Maximum seconds between two checks of a worker that serves only some users, while all waiting tasks are of others."""
 
 UNANSWERED_CALL_SECONDS = 0.25
 """Seconds after which the other planners stop waiting for a planner whose call was not answered."""
@@ -83,20 +79,17 @@ class CallReason(Enum):
     WOKEN = auto()
     """A wait for work ended because a task is ready."""
     TURN_CHECK = auto()
-    """Users of other shards come first, but since the last call a new user with an earlier turn may have come to this
-    shard."""
+    """Users of other shards come first, but a new user of this shard may have come whose turn is earlier."""
     REPORT = auto()
     """Some outcomes must not wait for further outcomes."""
     FETCH = auto()
-    """Tasks are ready or may be ready, and the worker holds fewer leases than its slots can use. Without a free slot,
-    no such call is made."""
+    """Tasks are or may be ready, and the worker has a free slot and fewer leases than it can use."""
 
 
 @dataclass(eq=False)
 class FetchCall:
     """One call to make: it reports ``outcomes`` and requests ``fetch`` tasks. ``woken`` shows whether a wait for work
-    has ended, and ``made_at`` is the time when the call was planned (`time.monotonic()`).
-    """
+    has ended, and ``made_at`` is the time when the call was planned (`time.monotonic()`)."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     fetch: int = 0
@@ -109,11 +102,9 @@ class FetchCall:
     window: Window = NO_WINDOW
     """Position of the call's shard among the shards of its queue."""
     lane_limits: LaneLimits | None = None
-    """The maximum number of tasks to fetch from the lower lanes, because slots are reserved. None if no slots are
-    reserved."""
+    """Maximum number of tasks to fetch from the lower lanes because of reserved slots; None without reserved slots."""
     fence: int = 0
-    """Number of the shard's fence when the call was planned. If the number has changed when the reply comes, the leases
-    in it do not start."""
+    """Number of the shard's fence when the call was planned. If the number has changed, no lease of the reply starts."""
 
 
 class FetchPlanner:
@@ -126,16 +117,14 @@ class FetchPlanner:
     passed on to another process, which runs its task. ``fence`` is raised by the supervisor while it gives back leases
     of this shard.
 
-    In a process that runs only one task, the planner fetches nothing; `add_lease` adds the task.
-    """
+    In a process that runs only one task, the planner fetches nothing; `add_lease` adds the task."""
 
     share = 0
     """Number of slots that the worker last assigned to this queue. Always 0 in a worker with one planner."""
     wait_lane: Lane = "bulk"
     """The lowest lane of the last planned wait for work: tasks of this lane and of higher lanes end the wait."""
     _fetched_lane: Lane = "bulk"
-    """The lowest lane for which the last fetch had not reached its limit. More tasks of this lane would have been
-    fetched if there were any."""
+    """The lowest lane for which the last fetch had not reached its limit, so that it would have fetched more tasks."""
     _was_woken = False
     """Whether a wait for work has ended with work, and no tasks were fetched since."""
 
@@ -159,20 +148,16 @@ class FetchPlanner:
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.separate: set[int] = set()
-        """Tokens of leases that were passed on to separate processes and have neither ended nor been given back. Each
-        lease occupies a slot of this worker."""
+        """Tokens of leases that separate processes have, and that are not over. Each occupies a slot of this worker."""
         self.tokens: set[int] = set()
-        """Tokens of all leases that this planner holds: leases in the buffer, leases of running tasks, and leases whose
-        outcome is not reported."""
+        """Tokens of all leases that this planner holds: in the buffer, of running tasks, and with unreported outcomes."""
         self.exhausted = False
-        """Whether the last fetch got fewer leases than it requested. Until something changes, another fetch would get
-        none."""
+        """Whether the last fetch got fewer leases than requested. Until something changes, another would get none."""
         self.is_stopping = False
         self.is_draining = False
         """Whether the planner fetches nothing and keeps no lease that has not started."""
         self.is_out_of_sync = False
-        """Whether the server may have recorded leases for this worker that the worker does not know. Nothing is fetched
-        until these leases are given back."""
+        """Whether the server may have leases that this worker does not know. They are given back before a fetch."""
         self.settled = 0
         """Number of reported outcomes that came from slots."""
         self.has_failed = False
@@ -247,36 +232,28 @@ class FetchPlanner:
         them.
 
         One fetch is not enough: if it finds only expired tasks, it removes some of them and returns no lease, although
-        other tasks may wait.
-        """
+        other tasks may wait."""
         return self._empty_fetches >= 2 and self._empty_at_event == self._budget.events
 
     @property
     def is_done(self) -> bool:
-        """Return whether the planner is stopping, holds no leases, and has no result of a wait that other workers
-        should know.
-        """
+        """Return whether the planner is stopping, holds no leases, and knows nothing that other workers need."""
         return self.is_stopping and not self.held and not self.pending_calls and True not in self._wait_results
 
     @property
     def needs_no_reply(self) -> bool:
-        """Return whether the planner is stopping, and its calls in progress report no outcomes, so that their replies
-        are not needed.
-        """
+        """Return whether the planner is stopping and needs no replies, because its calls report no outcomes."""
         return self.is_stopping and not any(call.outcomes for call in self.pending_calls)
 
     @property
     def must_reconcile(self) -> bool:
         """Return whether leases that the server has recorded, and that this planner does not hold, must be given back
-        now. The held leases are certain only while no call is in progress.
-        """
+        now. The held leases are certain only while no call is in progress."""
         return self.is_out_of_sync and not self.pending_calls and self.fetch_ahead is None
 
     @property
     def occupied_slots(self) -> int:
-        """Return the number of slots that the planner's leases occupy or will occupy. Leases that wait for the rest of
-        a batch do not count.
-        """
+        """Return the number of slots that the planner's leases occupy or will, without leases that wait for their batch."""
         leases = self.held - len(self.outcomes) - self._buffer.held_back + len(self.separate)
         if not self._companions:
             return leases
@@ -284,23 +261,18 @@ class FetchPlanner:
         return leases - len(self._companions) + done
 
     def retry_exhausted(self) -> None:
-        """Fetch again from shards where no task was found, because a task that ended in this worker may have released
-        tasks on other shards.
-        """
+        """Fetch again from empty shards, because a task that ended here may have released tasks on other shards."""
         self._budget.events += 1
 
     def set_draining(self, *, is_draining: bool) -> None:
-        """Stop fetching if ``is_draining``, else fetch again. Can be called from any thread; call `next_call`
-        afterwards.
-        """
+        """Stop fetching if ``is_draining``, else fetch again. Can be called from any thread; call `next_call` afterwards."""
         self.is_draining = is_draining
         self.exhausted = self.exhausted and is_draining  # after draining, many new tasks may be waiting
 
     # --- the next call ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """Return the call that is due, or None. The call is in progress until `call_succeeded` or `call_failed` is called with
-        it."""
+        """Return the call that is due, or None. It is in progress until `call_succeeded` or `call_failed` gets it."""
         self._release_unstarted(now)
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now
@@ -357,8 +329,7 @@ class FetchPlanner:
 
     def _build_call(self, reason: CallReason, now: float) -> FetchCall | None:
         """Collect the outcomes to report and the number of leases to request. Return None if there is nothing to report
-        or request, unless the call has another reason than `CallReason.FETCH`.
-        """
+        or request, unless the call has another reason than `CallReason.FETCH`."""
         # Several outcomes of a batch count as one task for the pace.
         most = MAX_OUTCOMES_PER_CALL if self._companions else self.pace.call_size
         outcomes = self._collect(now, most)
@@ -383,8 +354,7 @@ class FetchPlanner:
     @property
     def _is_free(self) -> bool:
         """Return whether a call may be made now. While one call is in progress, a second call is made only if many
-        outcomes wait: the server begins it directly after the first one. A few outcomes can wait for the next call.
-        """
+        outcomes wait: the server begins it directly after the first one. A few outcomes can wait for the next call."""
         return not self.pending_calls or (
             len(self.pending_calls) < MAX_CONCURRENT_CALLS and len(self.outcomes) >= SECOND_CALL_OUTCOMES
         )
@@ -395,8 +365,7 @@ class FetchPlanner:
 
     def _is_turn_check_due(self, now: float) -> bool:
         """Return whether to ask the server for the next user of this shard, although users of other shards come first.
-        Since the last answer, a new user of this shard may have come whose turn is earlier.
-        """
+        Since the last answer, a new user of this shard may have come whose turn is earlier."""
         return now >= self._turn_check_due and self._waits_for_turn(now)
 
     def _waits_for_turn(self, now: float) -> bool:
@@ -430,8 +399,7 @@ class FetchPlanner:
 
         A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`). Only tasks of
         `wait_lane` and of higher lanes end the wait: tasks of lower lanes can't be fetched now, and would end each wait
-        at once. Waits for other lanes continue.
-        """
+        at once. Waits for other lanes continue."""
         lane = "bulk" if self._budget.reserved is None else self._budget.reserved.lowest_lane
         if lane in self._waits or self.is_stopping or not self.exhausted or self._wait_results:
             return None
@@ -447,8 +415,7 @@ class FetchPlanner:
         soon as there is work; None for no fetch.
 
         Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if the call could not be
-        sent.
-        """
+        sent."""
         if not self._waits or self.fetch_ahead is not None or not self._budget.may_fetch_ahead:
             return None
         if (
@@ -470,9 +437,7 @@ class FetchPlanner:
         return self.fetch_ahead
 
     def wait_ended(self, *, woken: bool, lane: Lane = "bulk") -> None:
-        """Record that the wait for ``lane`` has ended. ``woken`` shows whether work is ready. Can be called from any
-        thread.
-        """
+        """Record that the wait for ``lane`` has ended; ``woken`` shows whether work is ready. Any thread may call this."""
         self._wait_results.append(woken)
         self._waits.discard(lane)
 
@@ -485,8 +450,7 @@ class FetchPlanner:
 
     def call_succeeded(self, call: FetchCall, reply: Settled, now: float) -> list[Lease]:
         """Record the ``reply`` to a ``call``. Return the leases that wait for a slot from now on; an empty list if the
-        planner must not begin any.
-        """
+        planner must not begin any."""
         leases = reply.leases
         self.has_failed = False
         self.settled += len(call.outcomes)
@@ -531,8 +495,7 @@ class FetchPlanner:
 
     def call_failed(self, call: FetchCall, *, is_known: bool) -> None:
         """Record that a ``call`` failed; its outcomes are reported first in the next call. ``is_known``: it is certain
-        that the server did not execute the call.
-        """
+        that the server did not execute the call."""
         self._remove_pending(call)
         self._record_lanes(call, [])
         self.has_failed = True
@@ -555,9 +518,7 @@ class FetchPlanner:
             self.pending_calls.remove(call)
 
     def _record_lanes(self, call: FetchCall, leases: list[Lease]) -> bool:
-        """Record the lanes of new leases. Return whether a lane has reached its limit, so that more of its tasks may be
-        waiting on the server.
-        """
+        """Record the lanes of new leases. Return whether a lane has reached its limit, so that it may have more tasks."""
         reserved, limits = self._budget.reserved, call.lane_limits
         if reserved is None or limits is None:
             return False
@@ -580,9 +541,7 @@ class FetchPlanner:
         return len(self.buffer) > self.pace.low_mark and not self._budget.is_below_share(self, now)
 
     def _can_use_slots(self, now: float) -> bool:
-        """Return whether the worker could run another task of this planner now, or as soon as a task of another planner
-        ends.
-        """
+        """Return whether the worker could run another task of this planner now, or when a task of another planner ends."""
         return self._may_fetch and (self._fetch_size(now) > 0 or self._budget.is_below_share(self, now))
 
     @property
@@ -600,9 +559,7 @@ class FetchPlanner:
         self.buffer.append(lease)
 
     def separate_ended(self, tokens: Sequence[int]) -> None:
-        """Record that leases with these ``tokens``, which were passed on to separate processes, have ended or were
-        given back.
-        """
+        """Record that the leases with these ``tokens``, which were passed on, have ended or were given back."""
         if not self.separate.isdisjoint(tokens):
             self.separate.difference_update(tokens)
             self.exhausted = False
@@ -615,9 +572,7 @@ class FetchPlanner:
         return self.fence != self._fence.number
 
     def _follow_fence(self) -> None:
-        """Obey a raised fence: give back the leases that have not begun, and fetch nothing until the fence is
-        lowered.
-        """
+        """Obey a raised fence: give back the leases that have not begun, and fetch nothing until the fence is lowered."""
         number = self._fence.number
         if number == self.fence:
             return
@@ -702,8 +657,7 @@ MAX_FETCH_LEASES = 300
 """Maximum number of leases per call. The server handles no other request while it executes a call."""
 
 TURN_CHECK_SECONDS = 0.1
-"""Seconds between two checks of a shard while users of other shards of its queue come first. A new user on such a shard
-waits at most this long."""
+"""Seconds between two checks of a shard while other shards come first, and the longest wait of a new user there."""
 
 
 @dataclass(eq=False)
@@ -726,8 +680,7 @@ class SlotBudget:
     queue whose last leases came longest ago.
 
     Several threads use the budget without a lock, so two planners may be given the same slot at the same moment. Then
-    one lease too many waits in a buffer until a slot is free.
-    """
+    one lease too many waits in a buffer until a slot is free."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
@@ -737,12 +690,10 @@ class SlotBudget:
         self.events = 0
         """A count that grows whenever tasks are fetched or end."""
         self.last_leases: dict[ShardScheduler, int] = {}
-        """The value of `events` when a queue last received leases. The key is the scheduler, because each queue has
-        one."""
+        """The value of `events` when a queue last received leases. The key is the scheduler, because each queue has one."""
         self.reserved = ReservedSlots(options.concurrency, options.reserve) if any(options.reserve.values()) else None
         self.urgent: deque[int] = deque()
-        """The number of a planner for each of its urgent works in the buffer; free slots take these first. Always empty
-        in a worker with one planner."""
+        """The numbers of planners with urgent tasks in the buffer, which free slots take first."""
 
     @property
     def is_shared(self) -> bool:
@@ -755,9 +706,7 @@ class SlotBudget:
         self.last_leases[planner.turn.scheduler] = self.events
 
     def fetch_size(self, planner: FetchPlanner, for_batches: int, now: float) -> int:
-        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and in addition
-        ``for_batches``.
-        """
+        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and ``for_batches``."""
         if not self.is_shared:
             free = self.options.concurrency - planner.occupied_slots
         elif self.has_turn(planner, now):
@@ -769,8 +718,7 @@ class SlotBudget:
     def is_below_share(self, planner: FetchPlanner, now: float) -> bool:
         """Whether the next free slot would be for the ``planner`` if it wanted tasks.
 
-        If a queue has several shards, the slot may be for any of these shards.
-        """
+        If a queue has several shards, the slot may be for any of these shards."""
         if not (self.is_shared and self._remaining):
             return False
         planner.share = self._uses(now, also_wants=planner)[planner.turn.scheduler].share
@@ -837,8 +785,7 @@ class SlotBudget:
         """Whether a planner may request tasks before there are any. Only the single planner of an idle worker may do this.
 
         With several planners, each planner would fetch tasks, more than there are slots. A running task that keeps the
-        interpreter lock would delay tasks fetched ahead, although another worker could begin them.
-        """
+        interpreter lock would delay tasks fetched ahead, although another worker could begin them."""
         return len(self.planners) == 1 and self.is_idle and not self.options.burst and self.reserved is None
 
     @property
