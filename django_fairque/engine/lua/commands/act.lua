@@ -12,7 +12,7 @@
 --         note and close: 1
 -- COST    10 commands, and of start 2 for each act that is forgotten
 -- include numbers counters clock slot statistics acts
-local KEPT, MOST, PAUSE = 86400e6, 100, 10e6
+local KEPT, MOST, PAUSE = 86400e6, 100, 2e6
 local id, act = ARGV[FIRST_ARG + 1], acts.read(FIRST_ARG + 1)
 local index, key, first = P .. 'acts', P .. 'act:' .. id, FIRST_ARG + 2
 local never = numbers.exact(clock.NEVER)
