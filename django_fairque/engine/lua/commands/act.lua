@@ -63,7 +63,7 @@ function parts.claim()
   local most, values = tonumber(ARGV[first]), redis.call('HMGET', key, 'pace', 'claimed')
   local pace = tonumber(values[1] or 0)
   if not pace then return most end
-  -- Time in which no worker took a step is not made up for.
+  -- A step uses at most two seconds of the pace, however long no worker took one.
   local waited = math.min(clock.now - (tonumber(values[2]) or clock.now), math.max(PAUSE, 1e6 / pace))
   local size = math.min(most, math.floor(waited * pace / 1e6 + 1e-6))
   if size > 0 then redis.call('HSET', key, 'claimed', numbers.exact(math.floor(clock.now - waited + size / pace * 1e6))) end
