@@ -7,7 +7,7 @@ import json
 import pytest
 from django.core.management import CommandError
 
-from django_fairque.engine.model.task import Task
+from django_fairque.audit import acting_as
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.models import AuditEntry
 
@@ -47,11 +47,12 @@ def test_an_act_is_started_continued_after_its_trial_and_undone(queue: FairQueue
 
 def test_the_values_before_a_pause_a_weight_and_limits_are_set_back(queue: FairQueue, run: Run) -> None:
     user = queue.user("u")
-    queue.push(Task.create("u", 3, None))
-    run("fairque_user", "weight", "u", "3")
-    run("fairque_user", "limit", "u", "--max-running", "4", "--rate", "9/m", "--burst", "2")
-    run("fairque_user", "pause", "u", "--note", "too many", "--until", "2090-01-01T00:00Z")
-    run("fairque_user", "resume", "u")
+    with acting_as("ann"):
+        user.set_weight(3)
+        user.set_max_running(4)
+        user.set_rate("9/m", burst=2)
+        user.pause(note="too many", until=3786912000)
+        user.resume()
     entries = list(AuditEntry.objects.order_by("-pk"))
     for entry in entries:
         assert run("fairque_act", "undo-entry", str(entry.pk)).startswith("undone: ")

@@ -96,7 +96,7 @@ class TaskAct:
     failed_again: int = 0
     """Retried tasks that are dead letters again."""
     same_error: int = 0
-    """Those of them with the most frequent error."""
+    """Retried tasks that failed again with the most frequent error."""
     pending: int = 0
     """Retried tasks that have not ended."""
     restored: int = 0

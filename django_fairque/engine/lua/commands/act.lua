@@ -12,7 +12,7 @@
 --         note and close: 1
 -- COST    10 commands, and of start 2 for each act that is forgotten
 -- include numbers counters clock slot statistics acts
-local KEPT, MOST, PAUSE = 86400e6, 100, 10e6
+local KEPT, MOST, PAUSE = 86400e6, 100, 2e6
 local id, act = ARGV[FIRST_ARG + 1], acts.read(FIRST_ARG + 1)
 local index, key, first = P .. 'acts', P .. 'act:' .. id, FIRST_ARG + 2
 local never = numbers.exact(clock.NEVER)
@@ -63,7 +63,7 @@ function parts.claim()
   local most, values = tonumber(ARGV[first]), redis.call('HMGET', key, 'pace', 'claimed')
   local pace = tonumber(values[1] or 0)
   if not pace then return most end
-  -- Time in which no worker took a step is not made up for.
+  -- A step uses at most two seconds of the pace, however long no worker took one.
   local waited = math.min(clock.now - (tonumber(values[2]) or clock.now), math.max(PAUSE, 1e6 / pace))
   local size = math.min(most, math.floor(waited * pace / 1e6 + 1e-6))
   if size > 0 then redis.call('HSET', key, 'claimed', numbers.exact(math.floor(clock.now - waited + size / pace * 1e6))) end

@@ -8,7 +8,7 @@
 
 local acts = {}
 
-acts.UNDO_TTL = 86400e6 -- us: so long a task that an act has ended is kept
+acts.UNDO_TTL = 86400e6 -- us: for this time a task that an act has ended is kept
 local KEPT = 30 * 86400000 -- ms: an act with a slow pace takes days
 
 -- Read the step that ARGV names from `at` on: act, turn, new cursor. Returns nil if the call belongs to no act.
@@ -29,7 +29,7 @@ function acts.save(act, counts)
   acts.keep(act, KEPT)
 end
 
--- Save a step that has changed these tasks, of so many that it was to change.
+-- Save a step that was to change `size` tasks, and has changed these.
 function acts.save_changed(act, tasks, size)
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task.id end
@@ -41,7 +41,7 @@ function acts.append(act, ids)
   for first = 1, #ids, calls.CHUNK do redis.call('RPUSH', act.tasks, unpack(ids, first, math.min(first + calls.CHUNK - 1, #ids))) end
 end
 
--- Keep the data of an act on this shard for so long (ms).
+-- Keep the data of an act on this shard for `ttl` milliseconds.
 function acts.keep(act, ttl)
   redis.call('PEXPIRE', act.progress, numbers.exact(ttl))
   redis.call('PEXPIRE', act.tasks, numbers.exact(ttl))
