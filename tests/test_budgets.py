@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_870,
-    "admin": 4_100,
-    "management": 2_680,
+    "core": 25_070,
+    "admin": 4_150,
+    "management": 2_690,
     "monitoring, web, integrations": 3_080,
     "backends, testing, checks, embedded": 3_280,
     "package root": 970,
-    "Lua": 6_150,
+    "Lua": 6_220,
 }
-TESTS_BUDGET = 63_900
+TESTS_BUDGET = 64_150
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
