@@ -75,10 +75,10 @@ def test_tasks_that_a_release_made_worse_are_shown(
     for version, took in (("v1", 0.1), ("v2", 0.4)):
         settings.FAIRQUE = {"REDIS": {"URL": server.url}, "CODE_VERSION": version}
         run_attempts(get_queue(), "export", 40, took=took)
-    assert re.search(r"\n! export: about 4 times slower \(.*\) since v2 \(\d\d:\d\d UTC\)\n", run())
+    assert re.search(r"\n! export: about 4.0 times slower \(.*\) since v2 \(\d\d:\d\d UTC\)\n", run())
     (found,) = json.loads(run("--json"))["releases"]
     assert (found["name"], found["before"]["release"], found["now"]["attempts"]) == ("export", "v1", 40)
-    assert found["worse"].startswith("export: about 4 times slower")
+    assert found["worse"].startswith("export: about 4.0 times slower")
 
 
 def test_the_busiest_users_are_found_behind_a_thousand_idle_ones(queue: FairQueue, run: Run) -> None:

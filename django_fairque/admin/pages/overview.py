@@ -138,7 +138,7 @@ def describe_release(comparison: ReleaseComparison) -> Iterator[str]:
     }
     if comparison.is_slower:
         text = gettext("%(name)s about %(ratio)s times slower since %(release)s (%(time)s): %(now)s, before %(before)s")
-        figures = {"now": duration(now.median), "before": duration(before.median), "ratio": f"{comparison.ratio:.2g}"}
+        figures = {"now": duration(now.median), "before": duration(before.median), "ratio": f"{comparison.ratio:,.1f}"}
         yield text % {**facts, **figures}
     if comparison.fails_more:
         text = gettext("%(name)s fails more since %(release)s (%(time)s): %(now)s of its attempts, before %(before)s")

@@ -124,10 +124,13 @@ class ReleaseComparison:
         return now.failed_share - before.failed_share >= part * max(FAILURE_POINTS, STANDARD_ERRORS * error)
 
     def __str__(self) -> str:
+        def median(figures: ReleaseFigures) -> str:
+            return f"{figures.median * 1000:,.0f} ms"
+
         at = datetime.fromtimestamp(self.since.first_at, timezone.utc)
         before, now, facts = self.before, self.now, []
         if self.is_slower:
-            facts.append(f"about {self.ratio:.2g} times slower ({now.median:.2g} s, before {before.median:.2g} s)")
+            facts.append(f"about {self.ratio:,.1f} times slower ({median(now)}, before {median(before)})")
         if self.fails_more:
             facts.append(f"{now.failed_share:.0%} of the attempts fail (before {before.failed_share:.0%})")
         return f"{self.name}: {' and '.join(facts) or 'no worse'} since {self.since.release} ({at:%H:%M} UTC)"

@@ -194,6 +194,12 @@ def test_a_difference_at_the_limit_does_not_open_and_close_an_incident_again_and
         assert (found.is_worse, found.has_recovered) == (is_worse, has_recovered)
 
 
+def test_a_large_factor_is_written_with_all_its_digits() -> None:
+    before, now = (ReleaseFigures(name, 0, 1, 100, 0, {bucket: 100}) for name, bucket in (("a", 60), ("b", 100)))
+    text = "export: about 1,024.0 times slower (36,591 ms, before 36 ms) since b (00:00 UTC)"
+    assert str(ReleaseComparison("export", before, now, now)) == text
+
+
 def random_figures(chance: random.Random, attempts: int, spread: float) -> ReleaseFigures:
     """Return figures of attempts of which a tenth fails, and run times with a lognormal distribution."""
     failed = sum(chance.random() < 0.1 for _ in range(attempts))
