@@ -24,6 +24,15 @@ def graph(queue: FairQueue) -> None:
     queue.xcom("r1").push("rows", [1, 2])
 
 
+def test_a_queued_task_is_shown_with_an_estimate_of_its_start(queue: FairQueue, run: Run) -> None:
+    queue.push_batch([Task.create("ann", 3, 1, task_id=f"t{number}") for number in range(1000)])
+    queue.heartbeat("w", {})
+    queue.finish(pop(queue), took=1.0)
+    pop(queue)
+    shown = run("fairque_task", "show", "t900")
+    assert re.search(r"\nstarts    It starts in about \d+ min \(probably between \d+ min and \d+ min\)\.\n", shown)
+
+
 @pytest.mark.usefixtures("graph")
 def test_a_task_is_shown_with_its_dependencies(queue: FairQueue, run: Run) -> None:
     shown = run("fairque_task", "show", "b")
