@@ -10,10 +10,10 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_870,
+    "core": 25_116,
     "admin": 4_100,
     "management": 2_680,
-    "monitoring, web, integrations": 3_080,
+    "monitoring, web, integrations": 3_083,
     "backends, testing, checks, embedded": 3_280,
     "package root": 970,
     "Lua": 6_150,

@@ -230,8 +230,9 @@ class TaskResult(Handle, Generic[R_co]):
         return self._queue_to_ask().position(self.id)
 
     def starts_in(self) -> StartEstimate:
-        """Estimate when the task starts, while it is QUEUED. Costs the server about as much as two pushes, so ask at most every
-        five seconds for each task on a page. Raises `TaskNotFoundError` if the queue does not know the task.
+        """Return an estimate of the seconds until the task starts, or the reason why there is none: it is not QUEUED, or paused.
+        Costs the server about as much as a push, so ask at most every five seconds for each task that a page shows. Raises
+        `TaskNotFoundError` if the queue does not know the task.
         """
         return self._queue_to_ask().starts_in(self.id)
 
@@ -283,7 +284,7 @@ class TaskResult(Handle, Generic[R_co]):
         return await (await self._aqueue_to_ask()).position(self.id)
 
     async def astarts_in(self) -> StartEstimate:
-        """Estimate when the task starts (`starts_in`). Raises `TaskNotFoundError` as `starts_in` does."""
+        """Return an estimate of the seconds until the task starts (`starts_in`). Raises `TaskNotFoundError` as `starts_in` does."""
         return await (await self._aqueue_to_ask()).starts_in(self.id)
 
     @property

@@ -311,8 +311,7 @@ class CapturedQueue:
         return sorted(queued, key=lambda other: -class_of(other.lane, other.priority)).index(captured)
 
     def starts_in(self, task_id: str) -> StartEstimate:
-        self._find(task_id)
-        return StartEstimate(None, None, "no_worker")
+        return StartEstimate(None, None, "not_queued" if self.position(task_id) is None else "no_worker")
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}

@@ -44,13 +44,12 @@ from django_fairque.engine.statistics.health import Alert, Health, health, take_
 from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures, attempt_totals, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
-from django_fairque.engine.users import organizations, users
+from django_fairque.engine.users import organizations, start_estimates, users
 from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
-from django_fairque.engine.users.start_estimates import StartEstimate, read_start_estimate
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -116,11 +115,10 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
 
-        ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
-        settings, organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated.
-        Returns the number of shards before, and what was moved (None if the number is the same). Raises
-        `QueueNotDrainedError` if the queue holds tasks that have not ended or dead letters, or if workers live.
-        Nothing is changed then.
+        ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their settings,
+        organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated. Returns the number of
+        shards before, and what was moved (None if the number is the same). Raises `QueueNotDrainedError` if the queue holds
+        tasks that have not ended or dead letters, or if workers live. Nothing is changed then.
         """
         before = await self._drive(resharding.read_shard_count(self._shards))
         old, new = (self._shards.with_shard_count(number) for number in (before, shards))
@@ -148,10 +146,9 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def push_batch(self, tasks: Iterable[Task], *, now: float | None = None) -> list[PushResult]:
         """Push many tasks, in slices of ``pipeline_batch_size`` (300 by default) per script call.
 
-        ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for
-        each task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and
-        `ShardsAwayError` if some shards can't be reached. The other tasks are accepted, and the error has the results
-        or the ids.
+        ``tasks`` are any number of tasks. Tasks of the same user and priority keep their order. Returns one result for each
+        task, in order. Raises `BacklogFullError` or `TaskIdConflictError` at the end if some are refused, and `ShardsAwayError`
+        if some shards can't be reached. The other tasks are accepted, and the error has the results or the ids.
         """
         return await self._run_and_carry(pushing.push_batch(self._reachable_shards(), tasks, now))
 
@@ -160,12 +157,11 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> list[PushResult]:
         """Push tasks that depend on each other: all of them or, with an error, none.
 
-        ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
-        `run` and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if
-        it has one. Returns one result for each task, in their order. Raises `DependencyCycleError` if they wait for
-        each other, with the cycle; `TaskNotFoundError` if a dependency is neither known nor among them;
-        `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a chosen id belongs to a task of
-        another user.
+        ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for `run`
+        and `cancel_run`; a run of this id that exists is added to. By default it is that of the first task, if it has one.
+        Returns one result for each task, in their order. Raises `DependencyCycleError` if they wait for each other, with the
+        cycle; `TaskNotFoundError` if a dependency is neither known nor among them; `BacklogFullError` if a user has too many
+        tasks; `TaskIdConflictError` if a chosen id belongs to a task of another user.
         """
         return await self._run_and_carry(
             pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
@@ -181,8 +177,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         from_outbox: bool = False,
         now: float | None = None,
     ) -> list[PushResult]:
-        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per
-        shard.
+        """Push at most 1,000 tasks that a database requests, and count the model events behind them, in one call per shard.
 
         ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
         results contain it. ``counts`` is what happened since the last call, by event; nothing by default. With
@@ -229,11 +224,10 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> list[Lease]:
         """Lease up to ``n`` tasks (at most 1000), fairly, in one script call.
 
-        ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the
-        default) or ``["*"]`` for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
-        ``users`` has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends
-        unless it is renewed; the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or
-        none if fewer tasks can start.
+        ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the default)
+        or ``["*"]`` for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of ``users``
+        has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends unless it is renewed;
+        the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or none if fewer tasks can start.
         """
         return await self._run(
             leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
@@ -273,8 +267,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         Returns the status of each outcome, in their order, and the new leases. An outcome whose lease is no longer
         current has the status ``stale`` and changes nothing.
 
-        Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one
-        worker.
+        Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one worker.
         """
         checked = check_outcomes(outcomes)
         wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}, lane_limits)
@@ -598,13 +591,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         """
         return await self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
-    async def starts_in(self, task_id: str) -> StartEstimate:
-        """Estimate when the queued task ``task_id`` starts. Tasks that come later are not known, so the estimate is a range.
-
-        Returns a `StartEstimate`: the seconds until then, or the reason why there is no estimate. Costs 8 to 11 server commands,
-        however many users and tasks there are. Raises `TaskNotFoundError` if the queue does not know the task.
+    async def starts_in(self, task_id: str) -> start_estimates.StartEstimate:
+        """Return an estimate of the seconds until task ``task_id`` starts, or the reason why there is none. Takes up to 11
+        server commands, for any number of users and tasks. Raises `TaskNotFoundError` if the queue does not know it.
         """
-        return await self._read_task(task_id, lambda shards: read_start_estimate(shards, task_id))
+        return await self._read_task(task_id, lambda shards: start_estimates.read_start_estimate(shards, task_id))
 
     async def dependencies(self, task_id: str, nodes: int = 200, layers: int | None = None) -> DependencyView:
         """Return the tasks that wait for task ``task_id``, those that it waits for, and the graph around it, of at

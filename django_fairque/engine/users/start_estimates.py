@@ -18,6 +18,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.scripting.commands import ORGANIZATION_PREFIX, Commands
 from django_fairque.engine.scripting.operations import Operation, parse_scores, read_sound, users_record
 from django_fairque.engine.scripting.task_fields import read_fields
+from django_fairque.engine.statistics.backlog import LONGEST_ESTIMATE_SECONDS
 from django_fairque.engine.statistics.queue_stats import busy_last_hour, last_hour
 from django_fairque.engine.users.users import HOLD_REASONS, hold_reason
 
@@ -30,8 +31,6 @@ LOW_SHARE, LOW_SECONDS = 0.7, 2.0
 """The lower end is this share of the expected time, less these seconds."""
 HIGH_FACTOR, HIGH_SECONDS = 3.0, 5.0
 """The upper end is this many times the lower end, and these seconds."""
-LONGEST_ESTIMATE_SECONDS = 30 * 86_400
-"""Seconds: a longer time is no useful estimate, and is not given."""
 ENOUGH_TASKS = 5
 """A user with fewer ended tasks in the last hour has the mean run time by which the ring charges its next task."""
 ROUNDS = 40
