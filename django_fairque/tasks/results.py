@@ -284,7 +284,7 @@ class TaskResult(Handle, Generic[R_co]):
         return await (await self._aqueue_to_ask()).position(self.id)
 
     async def astarts_in(self) -> StartEstimate:
-        """Return an estimate of the seconds until the task starts (`starts_in`). Raises `TaskNotFoundError` as `starts_in` does."""
+        """Return an estimate of the seconds until the task starts. Raises `TaskNotFoundError` as `starts_in` does."""
         return await (await self._aqueue_to_ask()).starts_in(self.id)
 
     @property
