@@ -44,6 +44,7 @@ CLASSES = {
     "django_fairque.tasks.definition.TaskDefinition": "enqueue aenqueue enqueue_many using s",
     "django_fairque.TaskResult": """
         id state result wait refresh cancel progress errors position aresult await_ arefresh acancel aprogress aerrors aposition
+        starts_in astarts_in
     """,
     "django_fairque.Task": """
         create task_id user_id priority payload retry_count max_retries created_at execute_after expires_at state sla_deadline

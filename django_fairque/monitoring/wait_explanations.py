@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_fairque.engine.model.records import FailureType, TaskState
-from django_fairque.monitoring.formatting import duration, number, share
+from django_fairque.monitoring.formatting import approximate, duration, number, share
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import word
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.users.organizations import OrganizationStats
+    from django_fairque.engine.users.start_estimates import StartEstimate
     from django_fairque.engine.users.wait_reason import WaitReason
 
 BLOCKERS_NAMED = 20
@@ -61,6 +62,17 @@ def reasons(queue: FairQueue, task_id: str) -> list[Reason]:
     """
     task, standing = queue.get_task(task_id), queue.wait_reason(task_id)
     return list(_ANSWERS.get(standing.state, _explain_ended)(queue, task, standing))
+
+
+def describe_start(estimate: StartEstimate) -> str:
+    """Return a sentence about the time until a task starts; empty without an estimate."""
+    if estimate.low is None or estimate.high is None or estimate.middle is None:
+        return ""
+    if not estimate.low:
+        return _("It probably starts within %(high)s.") % {"high": approximate(estimate.high)}
+    times = {"middle": estimate.middle, "low": estimate.low, "high": estimate.high}
+    text = _("It starts in about %(middle)s (probably between %(low)s and %(high)s).")
+    return text % {name: approximate(seconds) for name, seconds in times.items()}
 
 
 def _explain_ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:

@@ -32,6 +32,7 @@ from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.limits import encode_end
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
+from django_fairque.engine.users.start_estimates import StartEstimate
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import (
@@ -324,6 +325,9 @@ class CapturedQueue:
         queued = [other for other, state in states.items() if state is TaskState.QUEUED and not other.is_rolled_back]
         queued = [other for other in queued if (other.queue, other.user_id) == mine]
         return sorted(queued, key=lambda other: -class_of(other.lane, other.priority)).index(captured)
+
+    def starts_in(self, task_id: str) -> StartEstimate:
+        return StartEstimate(None, None, "not_queued" if self.position(task_id) is None else "no_worker")
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = {task_id: self._store.find(self.name, task_id) for task_id in task_ids}

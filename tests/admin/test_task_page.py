@@ -57,6 +57,14 @@ def fail_once(queue: FairQueue) -> None:
     fail(queue, delay=3600)
 
 
+def test_the_page_of_a_queued_task_has_an_estimate_of_its_start(client: Client, queue: FairQueue) -> None:
+    push(queue)
+    log_in(client, "view_task")
+    assert "It probably starts within" not in lead(client), "no worker is running"
+    queue.heartbeat("w", {})
+    assert "It probably starts within 5 s." in lead(client)
+
+
 def pause_organization(queue: FairQueue) -> None:
     queue.user("ann").set_organization("acme")
     queue.organization("acme").pause()

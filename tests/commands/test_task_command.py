@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,15 @@ def graph(queue: FairQueue) -> None:
 
     queue.push_graph([node("a"), node("b", "a"), node("c", "a", "b")], "r1")
     queue.xcom("r1").push("rows", [1, 2])
+
+
+def test_a_queued_task_is_shown_with_an_estimate_of_its_start(queue: FairQueue, run: Run) -> None:
+    queue.push_batch([Task.create("ann", 3, 1, task_id=f"t{number}") for number in range(1000)])
+    queue.heartbeat("w", {})
+    queue.finish(pop(queue), took=1.0)
+    pop(queue)
+    shown = run("fairque_task", "show", "t900")
+    assert re.search(r"\nstarts    It starts in about \d+ min \(probably between \d+ min and \d+ min\)\.\n", shown)
 
 
 @pytest.mark.usefixtures("graph")

@@ -82,6 +82,14 @@ def test_a_result_knows_its_position_among_the_tasks_of_its_user(queue: FairQueu
     assert [result.position for result in results] == [0, 1, 2]
 
 
+async def test_a_result_estimates_when_its_task_starts(queue: FairQueue) -> None:
+    result = enqueue()
+    assert result.starts_in().reason == "no_worker"
+    queue.heartbeat("w", {})
+    assert result.starts_in().high == (await result.astarts_in()).high == 5
+    await aclose_queues()
+
+
 async def test_coroutines_read_results_and_errors(queue: FairQueue) -> None:
     done, failed = enqueue(), enqueue()
     assert await done.aposition() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,7 @@ from django_fairque import (
 )
 from django_fairque.engine.inspection.task_lookup import Progress, RunView
 from django_fairque.engine.model.records import Attempt
+from django_fairque.engine.users.start_estimates import StartEstimate
 from django_fairque.tasks.pipelines import PipelineResult
 from django_fairque.testing import capture_tasks, eager, private_server, run_tasks
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("nobody_answers")
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {"record_task_id": ("another",), "wait": (0.001,), "await_": (0.001,)}
+NOT_QUEUED = StartEstimate(None, None, "not_queued")
 TWINS = {"wait": "await_"}
 """The asynchronous names that are not an "a" before the synchronous one."""
 ENDS: dict[str, Exception | None] = {
@@ -102,7 +105,15 @@ def expected(always: dict[str, Any], **values: Any) -> dict[str, Any]:
 
 
 def of_a_task(state: TaskState | None, **values: Any) -> dict[str, Any]:
-    values = {"state": state, "progress": None, "position": None, "errors": [], "refresh": "itself", **values}
+    values = {
+        "state": state,
+        "progress": None,
+        "position": None,
+        "starts_in": NOT_QUEUED,
+        "errors": [],
+        "refresh": "itself",
+        **values,
+    }
     values.setdefault("wait", values["result"])
     seen = None if state is None else ("w", state)
     return expected({"id": "w", "queue": "mail", "is_waiting": False, "record_task_id": None, "task": seen}, **values)
@@ -184,7 +195,12 @@ def test_a_handle_of_a_captured_task_that_has_not_run_says_so(work: Any) -> None
         return result
 
     assert answers(make) == of_a_task(
-        TaskState.QUEUED, result=TaskNotFinishedError, wait=TaskWaitTimeoutError, cancel=True, position=2
+        TaskState.QUEUED,
+        result=TaskNotFinishedError,
+        wait=TaskWaitTimeoutError,
+        cancel=True,
+        position=2,
+        starts_in=replace(NOT_QUEUED, reason="no_worker"),
     )
 
 
@@ -208,7 +224,12 @@ def test_a_handle_of_a_task_that_was_rolled_back_finds_no_task(work: Any) -> Non
             raise ZeroDivisionError
         return result
 
-    unknown = {"result": TaskNotFoundError, "cancel": TaskNotFoundError, "position": TaskNotFoundError}
+    unknown = {
+        "result": TaskNotFoundError,
+        "cancel": TaskNotFoundError,
+        "position": TaskNotFoundError,
+        "starts_in": TaskNotFoundError,
+    }
     assert answers(make) == of_a_task(None, **unknown)
 
 
@@ -217,7 +238,12 @@ def test_a_handle_of_an_unknown_id_finds_no_task() -> None:
         with capture_tasks():
             return TaskResult("w", "mail")
 
-    unknown = {"result": TaskNotFoundError, "cancel": TaskNotFoundError, "position": TaskNotFoundError}
+    unknown = {
+        "result": TaskNotFoundError,
+        "cancel": TaskNotFoundError,
+        "position": TaskNotFoundError,
+        "starts_in": TaskNotFoundError,
+    }
     assert answers(make) == of_a_task(None, **unknown)
 
 

@@ -31,7 +31,7 @@ from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Task
 from django_fairque.monitoring.formatting import duration, number
 from django_fairque.monitoring.redaction import as_text, redact_value, redacted_text
-from django_fairque.monitoring.wait_explanations import reasons
+from django_fairque.monitoring.wait_explanations import describe_start, reasons
 from django_fairque.tasks import registry, results
 from django_fairque.tasks.execution import decode_arguments
 
@@ -129,6 +129,8 @@ class TaskPage(PayloadEditor):
         if task.state is TaskState.CANCELED:
             return [{"text": cancel_reason(attempts)}]
         lines = [self._line(task, reason) for reason in reasons(self.queue, task.task_id)]
+        if task.state is TaskState.QUEUED and (text := describe_start(self.queue.starts_in(task.task_id))):
+            lines.insert(0, {"text": text})
         if task.state is TaskState.STARTED and task.started_at is not None:
             text, limit = _("A worker has had it for %(time)s."), time_limit(self.queue, task)
             if limit is not None:

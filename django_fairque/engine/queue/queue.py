@@ -39,7 +39,7 @@ from django_fairque.engine.statistics.incidents import Incidents
 from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures, attempt_totals, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
-from django_fairque.engine.users import organizations, users
+from django_fairque.engine.users import organizations, start_estimates, users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
 from django_fairque.engine.users.users import UserQueue, UserStats
@@ -99,11 +99,10 @@ class FairQueue(executor.QueueOfShards):
     def reshard(self, shards: int, *, now: float | None = None) -> tuple[int, resharding.ReshardResult | None]:
         """Move a drained queue to another number of shards, whatever is configured.
 
-        ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their
-        settings, organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated.
-        Returns the number of shards before, and what was moved (None if the number is the same). Raises
-        `QueueNotDrainedError` if the queue holds tasks that have not ended or dead letters, or if workers live.
-        Nothing is changed then.
+        ``shards`` is the new number, from 1 to 256. Set ``SHARDS`` to the same number afterwards. Users, their settings,
+        organizations and schedules move; ended tasks are forgotten. An interrupted call can be repeated. Returns the number of
+        shards before, and what was moved (None if the number is the same). Raises `QueueNotDrainedError` if the queue holds
+        tasks that have not ended or dead letters, or if workers live. Nothing is changed then.
         """
         before = self._drive(resharding.read_shard_count(self._shards))
         old, new = (self._shards.with_shard_count(number) for number in (before, shards))
@@ -210,11 +209,10 @@ class FairQueue(executor.QueueOfShards):
     ) -> list[Lease]:
         """Lease up to ``n`` tasks (at most 1000), fairly, in one script call.
 
-        ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the
-        default) or ``["*"]`` for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of
-        ``users`` has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends
-        unless it is renewed; the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or
-        none if fewer tasks can start.
+        ``worker`` is the id of the worker that gets the leases. ``users`` are the users whom it serves: ``"*"`` (the default)
+        or ``["*"]`` for all, or a sequence of at most 3000 user ids. ``steal`` are users whom it serves when none of ``users``
+        has a task that can start; none by default. ``lease`` is the number of seconds until a lease ends unless it is renewed;
+        the queue's ``lease_seconds`` (30) by default. Returns the leases, fewer than ``n`` or none if fewer tasks can start.
         """
         return self._run(
             leasing.pop_batch(self._reachable_shards(), self._schedulers, Fetch(n, worker, users, steal, lease), now)
@@ -254,8 +252,7 @@ class FairQueue(executor.QueueOfShards):
         Returns the status of each outcome, in their order, and the new leases. An outcome whose lease is no longer
         current has the status ``stale`` and changes nothing.
 
-        Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one
-        worker.
+        Raises `TaskValidationError` if something is to be fetched, and neither ``worker`` nor the outcomes name one worker.
         """
         checked = check_outcomes(outcomes)
         wanted = Fetch(fetch, worker, users, steal, lease, woken, window, batches or {}, lane_limits)
@@ -404,8 +401,7 @@ class FairQueue(executor.QueueOfShards):
 
     def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Hand out no more tasks; pushes and outcomes go on. ``note`` and ``until`` are as in `UserQueue.pause`. Raises
-        `ShardsAwayError` if some shards can't be reached; the others are paused.
-        """
+        `ShardsAwayError` if some shards can't be reached; the others are paused."""
         self._read_all_shards(lambda shards: maintenance.pause(shards, note, until, now))
 
     def resume(self, *, now: float | None = None) -> None:
@@ -443,8 +439,7 @@ class FairQueue(executor.QueueOfShards):
 
     def ignore_dependencies(self, task_id: str, *, now: float | None = None) -> bool:
         """Let the DEFERRED task ``task_id`` wait for no other task any more, only for its time. Returns whether it was
-        DEFERRED; if not, nothing was changed. Raises `TaskNotFoundError` if the queue does not know it.
-        """
+        DEFERRED; if not, nothing was changed. Raises `TaskNotFoundError` if the queue does not know it."""
         return self._run(lookup.ignore_dependencies(self._shards, task_id, now))
 
     def set_progress(
@@ -547,14 +542,12 @@ class FairQueue(executor.QueueOfShards):
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
         """Return the tasks of these ``task_ids`` that the queue knows, by id, as they are now; two hundred in a round
-        trip.
-        """
+        trip."""
         return self._run(lookup.get_tasks(self._shards, task_ids))
 
     def history(self, task_id: str) -> list[Attempt]:
-        """Return the attempts of task ``task_id`` and the events that brought it back, the oldest first, at most 25; none
-        if it is unknown.
-        """
+        """Return the attempts of task ``task_id`` and the events that brought it back, the oldest first, at most 25; none if
+        it is unknown."""
         return self._read_task(task_id, lambda shards: lookup.history(shards, task_id))
 
     def get_progress(self, task_id: str) -> lookup.Progress | None:
@@ -562,22 +555,24 @@ class FairQueue(executor.QueueOfShards):
         return self._read_task(task_id, lambda shards: lookup.get_progress(shards, task_id))
 
     def position(self, task_id: str) -> int | None:
-        """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED.
-        Raises `TaskNotFoundError` if the queue does not know it.
-        """
+        """Return how many tasks of its user are before task ``task_id`` by class and age; None unless it is QUEUED. Raises
+        `TaskNotFoundError` if the queue does not know it."""
         return self._read_task(task_id, lambda shards: lookup.position(shards, task_id))
 
     def wait_reason(self, task_id: str) -> WaitReason:
-        """Return the facts that decide whether and when task ``task_id`` starts: its user's limits and turn, its
-        position, its lease. Raises `TaskNotFoundError` if the queue does not know it.
-        """
+        """Return the facts that decide whether and when task ``task_id`` starts: its user's limits and turn, its position,
+        its lease. Raises `TaskNotFoundError` if the queue does not know it."""
         return self._read_task(task_id, lambda shards: read_wait_reason(shards, task_id))
 
+    def starts_in(self, task_id: str) -> start_estimates.StartEstimate:
+        """Return an estimate of the seconds until task ``task_id`` starts, or the reason why there is none. Takes up to 11
+        server commands, for any number of users and tasks. Raises `TaskNotFoundError` if the queue does not know it."""
+        return self._read_task(task_id, lambda shards: start_estimates.read_start_estimate(shards, task_id))
+
     def dependencies(self, task_id: str, nodes: int = 200, layers: int | None = None) -> DependencyView:
-        """Return the tasks that wait for task ``task_id``, the tasks for which it waits, and the graph around it, of at
-        most ``nodes`` tasks (200 by default) that are at most ``layers`` steps from it (None, the default, for any
-        number; each step is a round trip). Raises `TaskNotFoundError` if the queue does not know it.
-        """
+        """Return the tasks that wait for task ``task_id``, the tasks for which it waits, and the graph around it, of at most
+        ``nodes`` tasks (200 by default) that are at most ``layers`` steps from it (None, the default, for any number; each
+        step is a round trip). Raises `TaskNotFoundError` if the queue does not know it."""
         return self._run(dependencies.view(self._shards, task_id, nodes, layers))
 
     def blockers(self, task_ids: Sequence[str], most: int = 10) -> dict[str, Blockers]:
@@ -585,9 +580,8 @@ class FairQueue(executor.QueueOfShards):
         return self._run(dependencies.blockers(self._shards, task_ids, most))
 
     def run_graph(self, run_id: str, nodes: int = 2000) -> DependencyGraph:
-        """Return the dependencies among the tasks of the run ``run_id``, of at most ``nodes`` tasks (2000 by default).
-        Raises `TaskNotFoundError` if the queue does not know the run.
-        """
+        """Return the dependencies among the tasks of the run ``run_id``, of at most ``nodes`` tasks (2000 by default). Raises
+        `TaskNotFoundError` if the queue does not know the run."""
         return self._run(dependencies.run_graph(self._shards, run_id, nodes))
 
     def recent_runs(self, limit: int = 20) -> PartialList[RunProgress]:
@@ -604,9 +598,8 @@ class FairQueue(executor.QueueOfShards):
         return self._run(dependencies.parent_results(self._shards, task_id, load))
 
     def run(self, run_id: str) -> lookup.RunView:
-        """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue
-        does not know the run: it is forgotten with its last task.
-        """
+        """Return the tasks that were pushed together under the id ``run_id``. Raises `TaskNotFoundError` if the queue does
+        not know the run: it is forgotten with its last task."""
         return self._run(lookup.view_run(self._shards, run_id))
 
     def tasks(
@@ -641,10 +634,9 @@ class FairQueue(executor.QueueOfShards):
         return self._read_all_shards(lambda shards: queue_stats.shard_stats(shards, self.client))
 
     def get_activity(self, minutes: int = 60, per_span: int = 1) -> Activity:
-        """Return the activity of the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of
-        ``per_span`` minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises
-        `TaskValidationError` unless ``minutes`` is a multiple of ``per_span``.
-        """
+        """Return the activity of the last ``minutes`` (1 to 1440; each is one read; 60 by default), in spans of ``per_span``
+        minutes (1 by default). Up to 10080 (seven days) if ``per_span`` is a multiple of 60. Raises `TaskValidationError`
+        unless ``minutes`` is a multiple of ``per_span``."""
         return self._read_all_shards(lambda shards: queue_stats.activity(shards, minutes, per_span))
 
     def task_names(self, hours: int = 1) -> list[NameFigures]:
@@ -732,9 +724,8 @@ class FairQueue(executor.QueueOfShards):
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is
-        called after each failure.
-        """
+        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is called
+        after each failure."""
         self._transport.is_reply_unwanted = condition
 
     def _run(self, steps: Operation[T]) -> T:

@@ -16,7 +16,7 @@ from django_fairque.management.listing import Column, Listing
 from django_fairque.monitoring.formatting import pluralize
 from django_fairque.monitoring.redaction import as_line, redact_value
 from django_fairque.monitoring.report import limit_values
-from django_fairque.monitoring.wait_explanations import reasons
+from django_fairque.monitoring.wait_explanations import describe_start, reasons
 from django_fairque.tasks import results
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ class Command(QueueCommand):
                 yield f"{name:9} {value}"
         with override_time_zone("UTC"):
             waits = reasons(queue, task_id)
+            start = describe_start(queue.starts_in(task_id)) if task.state is TaskState.QUEUED else ""
+        if start:
+            yield f"starts    {start}"
         yield from (f"why       {reason.text}" for reason in waits)
         view = queue.dependencies(task_id)
         yield from _describe_tasks("waits for", view.blocked, view.blocked_count, view.graph.nodes)
