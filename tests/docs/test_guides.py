@@ -545,6 +545,15 @@ def test_the_examples_for_users_of_celery_work_as_described(project: Project) ->
     assert len(ran) == 2
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_decorator_for_users_of_celery_changes_an_argument(project: Project) -> None:
+    project.read("from-celery.md")
+    ann = User.objects.create(username="ann")
+    reminded = sys.modules["shop.reminders"].remind.enqueue(ann.pk, text="pay")
+    drain()
+    assert (reminded.task.user_id, reminded.result()) == (str(ann.pk), "ann: pay")
+
+
 def test_the_examples_for_users_of_huey_work_as_described(project: Project) -> None:
     project.read("from-huey.md")
     stored, report = sys.modules["shop.pipeline"].fetch_and_store("acme", 7)
@@ -560,6 +569,9 @@ def test_the_examples_for_users_of_huey_work_as_described(project: Project) -> N
 def test_the_examples_for_users_of_other_queues_work_as_described(project: Project) -> None:
     project.read("from-other-queues.md")
     assert sys.modules["shop.jobs"].report_job("acme", "may") == {"pages": 3}
+    pickled = sys.modules["shop.pickled"].enqueue("acme", max, {3, 7})
+    drain()
+    assert pickled.result() == 7
     assert states("high") == {"queued": 1, "scheduled": 1}
     drain("high")
     assert states("high") == {"finished": 1, "scheduled": 1}

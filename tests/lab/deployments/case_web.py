@@ -39,7 +39,7 @@ def _serving(world: World, *command: str) -> Iterator[str]:
     log = world.directory / "web.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
-            [word.replace("ADDRESS", address) for word in command],
+            [word.replace("ADDRESS", address).replace("PORT", address.partition(":")[2]) for word in command],
             env={
                 **os.environ,
                 "DJANGO_SETTINGS_MODULE": "tests.lab.deployments.settings",
@@ -71,13 +71,15 @@ def _get(url: str) -> tuple[int, bytes]:
         return 0, b""
 
 
-def _try(world: World, *command: str, is_loaded_once: bool) -> Outcome:
+def _try(
+    world: World, *command: str, is_loaded_once: bool, page: str = "push/", is_one_process: bool = False
+) -> Outcome:
     with _serving(world, *command) as address:
-        eventually(lambda: _get(f"{address}/push/")[0] == 200, 60)  # four processes may load the project at once
+        eventually(lambda: _get(f"{address}/{page}")[0] == 200, 60)  # four processes may load the project at once
         world.redis.flushdb()
         answers: list[dict[str, Any]] = []
         with ThreadPoolExecutor(2 * PROCESSES) as threads:
-            for status, body in threads.map(_get, [f"{address}/push/"] * REQUESTS):
+            for status, body in threads.map(_get, [f"{address}/{page}"] * REQUESTS):
                 answers += [json.loads(body)] if status == 200 else []
         ready, _ = _get(f"{address}/fairque/ready/")
     ids = [task_id for answer in answers for task_id in answer["ids"]]
@@ -86,7 +88,9 @@ def _try(world: World, *command: str, is_loaded_once: bool) -> Outcome:
     loads = {answer["loaded_in"] for answer in answers}
     text = f"{arrived} arrived, {len(set(ids))} ids, of {len(processes)} processes; loaded {len(loads)} times; `ready/`: {ready}"
     wanted = REQUESTS * TASKS_PER_REQUEST
-    is_right = len(ids) == len(set(ids)) == arrived == wanted and ready == 200 and len(processes) > 1
+    is_right = (
+        len(ids) == len(set(ids)) == arrived == wanted and ready == 200 and (len(processes) == 1) == is_one_process
+    )
     return Outcome(text, is_right and (len(loads) == 1) == is_loaded_once)
 
 
@@ -121,4 +125,16 @@ def gunicorn_preload(world: World) -> Outcome:
         *(require_program("gunicorn"), "tests.lab.deployments.web:application", "--preload", "--no-control-socket"),
         *("--bind", "ADDRESS", "--workers", str(PROCESSES)),
         is_loaded_once=True,
+    )
+
+
+@case("Daphne, which is one process: coroutines send with `aenqueue`", expected=EXPECTED)
+def daphne(world: World) -> Outcome:
+    return _try(
+        world,
+        *(require_program("daphne"), "--bind", "127.0.0.1", "--port", "PORT"),
+        "tests.lab.deployments.web:asgi_application",
+        page="apush/",
+        is_loaded_once=True,
+        is_one_process=True,
     )

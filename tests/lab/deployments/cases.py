@@ -71,7 +71,7 @@ def require_program(name: str) -> str:
     """The path of a program; raises `SkippedError` if it is not installed."""
     found = shutil.which(name)
     if found is None:
-        raise SkippedError(f"{name} is not installed: uv run --with uwsgi --with gunicorn")
+        raise SkippedError(f"{name} is not installed: uv run --with uwsgi --with gunicorn --with daphne")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The application of the web servers: it sends tasks when it is imported, and for each request."""
+"""The applications of the web servers: they send tasks when they are imported, and for each request."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import include, path
 
 application = get_wsgi_application()
+asgi_application = get_asgi_application()
 
 from tests.worker.project.tasks import noop  # noqa: E402 - Django must be set up
 
@@ -28,4 +30,11 @@ def push(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"ids": ids, "pid": os.getpid(), "loaded_in": LOADED_IN})
 
 
-urlpatterns = [path("push/", push), path("fairque/", include("django_fairque.urls"))]
+async def apush(request: HttpRequest) -> JsonResponse:
+    """Send the same tasks from a coroutine."""
+    many = await noop.aenqueue_many([((), {}) for _ in range(10)])
+    ids = [(await noop.aenqueue()).id, *(result.id for result in many)]
+    return JsonResponse({"ids": ids, "pid": os.getpid(), "loaded_in": LOADED_IN})
+
+
+urlpatterns = [path("push/", push), path("apush/", apush), path("fairque/", include("django_fairque.urls"))]

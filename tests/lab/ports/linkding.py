@@ -127,6 +127,6 @@ PROJECT = Project(
         "LD_DB_ENGINE": "postgres",
         "LD_DB_USER": os.environ["PGUSER"],
         "LD_DB_HOST": os.environ["PGHOST"],
-        "LD_DB_DATABASE": "postgres",
+        "LD_DB_DATABASE": "linkding",
     },
 )

@@ -32,36 +32,14 @@ INVALIDATIONS = {
 }
 """How often each file sends `invalidate_cache`."""
 
-HELPER_FUNCTIONS = '''\
-"""What the base classes of Celery tasks did."""
+HELPERS_TEXT = '''\
+"""The base class of tasks with an event, as a decorator."""
 
 import functools
-import time
-from contextlib import contextmanager
 
-from django.conf import settings
 from django_scopes import scope, scopes_disabled
 
-from django_fairque import TaskMiddleware
-from pretix.base.metrics import (
-    pretix_task_duration_seconds, pretix_task_runs_total,
-)
 from pretix.base.models import Event
-
-
-class Profiled(TaskMiddleware):
-    """Measures the runs of a task."""
-
-    @contextmanager
-    def around_run(self, run):
-        began, status = time.perf_counter(), "error"
-        try:
-            yield
-            status = "success"
-        finally:
-            if settings.METRICS_ENABLED:
-                pretix_task_duration_seconds.observe(time.perf_counter() - began, task_name=run.name)
-                pretix_task_runs_total.inc(1, task_name=run.name, status=status)
 
 
 def with_event(function):
@@ -70,7 +48,7 @@ def with_event(function):
     @functools.wraps(function)
     def load_event(event, *args, **kwargs):
         with scopes_disabled():
-            event = Event.objects.select_related("organizer").get(pk=event)
+            event = Event.objects.select_related('organizer').get(pk=event)
         with scope(organizer=event.organizer):
             return function(event, *args, **kwargs)
 
@@ -93,7 +71,7 @@ def tasks_run_at_once():
 
 
 def apply(edits: Edits) -> None:
-    edits.write(HELPERS, HELPER_FUNCTIONS)
+    edits.write(HELPERS, HELPERS_TEXT)
     edits.substitute("pretix/settings.py", r"\Z", SETTINGS)
     _change_webhooks(edits)
     _change_notifications(edits)
@@ -104,21 +82,20 @@ def apply(edits: Edits) -> None:
         edits.substitute(file, r"(?=\n\n@pytest\.fixture\ndef event\()", FIXTURE)
 
 
+def _change_imports(edits: Edits, file: str, names: str) -> None:
+    for module in ("base.services.tasks", "celery_app", "helpers.celery"):
+        edits.substitute(file, rf"^from pretix\.{module} import [^\n]*\n", "")
+    edits.substitute(file, r"^(from django_scopes [^\n]*\n)", rf"\1from django_fairque import {names}\n")
+
+
 def _declare(edits: Edits, file: str, function: str, options: str) -> None:
     """Replace Celery's decorator of a function."""
     decorator = rf"^@app\.task\([^\n]*\)\n(?=(?:@scopes_disabled\(\)\n)?def {function}\()"
-    edits.substitute(file, decorator, f"@task({options}, middleware=[Profiled])\n")
+    edits.substitute(file, decorator, f"@task({options})\n")
 
 
 def _change_webhooks(edits: Edits) -> None:
-    edits.replace(
-        WEBHOOKS,
-        "from pretix.base.services.tasks import ProfiledTask, TransactionAwareTask",
-        "from pretix.base.services.fair import Profiled",
-    )
-    edits.replace(WEBHOOKS, "from pretix.celery_app import app\n", "")
-    edits.replace(WEBHOOKS, "from pretix.helpers.celery import get_task_priority\n", "")
-    edits.substitute(WEBHOOKS, r"^(from django_scopes [^\n]*\n)", r"\1from django_fairque import current_task, task\n")
+    _change_imports(edits, WEBHOOKS, "current_task, task")
     slow = 'queue="notifications", max_retries=9, backoff={"base": 900, "cap": 900, "jitter": 0}'
     _declare(edits, WEBHOOKS, "notify_webhooks", slow)
     _declare(
@@ -148,14 +125,7 @@ def _change_webhooks(edits: Edits) -> None:
 
 
 def _change_notifications(edits: Edits) -> None:
-    edits.replace(
-        NOTIFICATIONS,
-        "from pretix.base.services.tasks import ProfiledTask, TransactionAwareTask",
-        "from pretix.base.services.fair import Profiled",
-    )
-    edits.replace(NOTIFICATIONS, "from pretix.celery_app import app\n", "")
-    edits.replace(NOTIFICATIONS, "from pretix.helpers.celery import get_task_priority\n", "")
-    edits.substitute(NOTIFICATIONS, r"^(from django_scopes [^\n]*\n)", r"\1from django_fairque import task\n")
+    _change_imports(edits, NOTIFICATIONS, "task")
     options = 'queue="notifications", max_retries=9, backoff={"base": 900, "cap": 900, "jitter": 0}'
     for function in ("notify", "send_notification"):
         _declare(edits, NOTIFICATIONS, function, options)
