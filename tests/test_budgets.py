@@ -10,7 +10,7 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 24_870,
+    "core": 24_890,
     "admin": 4_100,
     "management": 2_680,
     "monitoring, web, integrations": 3_080,
@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 970,
     "Lua": 6_170,
 }
-TESTS_BUDGET = 63_950
+TESTS_BUDGET = 64_180
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
