@@ -31,20 +31,24 @@ def count_commands(redis: Redis, call: Callable[[], object]) -> int:
     )
 
 
-@pytest.mark.parametrize("is_of_user", [False, True])
+@pytest.mark.parametrize(
+    ("waiting", "is_of_user"),
+    [(5000, False), (5000, True), pytest.param(1_000_000, False, marks=pytest.mark.slow)],
+)
 def test_a_push_to_a_full_limit_costs_the_same_however_many_tasks_wait(
-    queue: FairQueue, redis: Redis, is_of_user: bool
+    queue: FairQueue, redis: Redis, waiting: int, is_of_user: bool
 ) -> None:
     limit = TaskLimit("k", 1, is_of_user=is_of_user)
     push(queue, "a", limit, number=10)
     fetch(queue)
     few = count_commands(redis, lambda: push(queue, "a", limit))
-    push(queue, "a", limit, number=5000)
+    for _ in range(0, waiting, 5000):
+        push(queue, "a", limit, number=5000)
     assert count_commands(redis, lambda: push(queue, "a", limit)) <= few
 
 
 def test_thousands_of_users_at_a_full_limit_do_not_delay_another_user(queue: FairQueue, redis: Redis) -> None:
-    queue.push_batch([task(f"u{number}", limits=[TaskLimit("k", 1)]) for number in range(5000)], now=NOW)
+    queue.push_batch([task(f"u{number}", limits=[TaskLimit("k", 1)]) for number in range(10_000)], now=NOW)
     assert len(fetch(queue)) == 1
     push(queue, "other")
     found: list[Lease] = []

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from django_fairque.engine.model.lanes import Lane
+from django_fairque.engine.model.lease import Lease
+from django_fairque.engine.model.limits import TaskLimit
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.model.task import Task
@@ -145,6 +148,33 @@ def test_the_cost_of_a_pop_does_not_depend_on_organizations(redis: Redis) -> Non
 
 def test_a_queue_without_organizations_has_no_key_of_theirs(loaded: FairQueue, redis: Redis) -> None:
     assert [key for key in redis.scan_iter() if b"group" in key or b"ring:" in key] == []
+
+
+@pytest.mark.parametrize("lanes", [(), ("urgent",), ("bulk",), ("urgent", "bulk")])
+def test_each_lane_in_use_costs_a_pop_two_server_commands(loaded: FairQueue, redis: Redis, lanes: list[Lane]) -> None:
+    without = commands(redis, lambda: loaded.pop("w"))
+    loaded.push_batch([task(f"{lane}{i}", lane=lane) for lane in lanes for i in range(20)], now=NOW)
+    loaded.pop("w")
+    assert commands(redis, lambda: loaded.pop("w")) <= without + 2 * len(lanes)
+
+
+def test_a_task_without_limits_costs_at_most_one_command_more_while_others_wait_at_a_limit(
+    queue: FairQueue, redis: Redis
+) -> None:
+    push_many(queue, "b", 20)
+    figures = []
+    for _ in range(2):
+        leases: list[Lease] = []
+        queue.push(task("b"), now=NOW)
+        figures.append(commands(redis, lambda: queue.push(task("b"), now=NOW)))
+        figures.append(commands(redis, lambda found=leases: found.extend(queue.pop_batch(1, "w", now=NOW))))  # type: ignore[misc]
+        figures.append(commands(redis, lambda found=leases: queue.finish(found[0], now=NOW)))  # type: ignore[misc]
+        assert leases[0].user_id == "b"
+        if len(figures) == 3:
+            assert redis.keys("*limit*") == []
+            queue.push_batch([task("a", limits=[TaskLimit("k", 1)]) for _ in range(50)], now=NOW)
+            assert queue.pop("w", now=NOW) is not None
+    assert all(later <= first + most for first, later, most in zip(figures[:3], figures[3:], (0, 1, 0), strict=True))
 
 
 def test_a_push_takes_at_most_13_server_commands(queue: FairQueue, redis: Redis) -> None:

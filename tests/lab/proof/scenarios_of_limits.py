@@ -87,10 +87,10 @@ def a_rate_whose_record_expires_and_is_used_again(scene: Scene) -> Act:
 
 
 def a_task_that_replaces_a_waiting_one(scene: Scene) -> Act:
-    newest = TaskLimit("n", 1, is_of_user=True, at_limit="newest")
+    newest = TaskLimit("n", 1, at_limit="newest")
     scene.push("n1", user="a", limits=[newest])
     scene.queue.pop_batch(1, "w", lease=LEASE, now=scene.now)
-    scene.push("n2", user="a", limits=[newest])
+    scene.push("n2", user="b", limits=[newest])
     task = scene.task("n3", "a", limits=[newest])
     return lambda queue: queue.push(task, now=scene.now)
 
@@ -121,3 +121,8 @@ def the_last_waiting_task_of_a_limit_that_is_canceled(scene: Scene) -> Act:
     scene.queue.pop_batch(1, "w", lease=LEASE, now=scene.now)
     scene.push("second", user="a", limits=[SHARED])
     return lambda queue: queue.cancel("second", now=scene.now)
+
+
+def a_sweep_while_tasks_wait_at_limits(scene: Scene) -> Act:
+    push_both(scene)
+    return lambda queue: queue.sweep(now=scene.now)
