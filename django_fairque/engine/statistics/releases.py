@@ -85,22 +85,22 @@ class ReleaseComparison:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the median run time is at least 1.5 times and 10 ms longer, and that is not chance."""
+        """True if the median run time is at least 1.5 times and 10 ms longer, and that is not chance."""
         return self._is_slower(1.0)
 
     @property
     def fails_more(self) -> bool:
-        """Whether at least 5 % more of the attempts fail, and that is not chance."""
+        """True if at least 5 % more of the attempts fail, and that is not chance."""
         return self._fails_more(1.0)
 
     @property
     def is_worse(self) -> bool:
-        """Whether the tasks are slower or fail more."""
+        """True if the tasks are slower or fail more."""
         return self.is_slower or self.fails_more
 
     @property
     def has_recovered(self) -> bool:
-        """Whether less than half of the difference is left with which `is_worse` begins."""
+        """True if less than half of the difference is left with which `is_worse` begins."""
         return not (self._is_slower(RECOVERED_PART) or self._fails_more(RECOVERED_PART))
 
     def _is_slower(self, part: float) -> bool:
