@@ -33,7 +33,7 @@ def test_the_reference_names_every_command_with_json() -> None:
     assert sorted(DOCUMENTED) == sorted(with_json())
 
 
-ELSEWHERE = {"fairque_audit", "fairque_events", "fairque_outbox", "fairque_schedule runs"}
+ELSEWHERE = {"fairque_act list", "fairque_audit", "fairque_events", "fairque_outbox", "fairque_schedule runs"}
 """Rows that are not in the queue, or are of one schedule: tests/events, tests/outbox and tests/commands have them."""
 
 

@@ -25,7 +25,7 @@ def test_every_list_has_the_options_of_lists() -> None:
                 lists.append(f"{name} {action}")
                 options = action_parser.format_help()
                 assert all(f"--{option}" in options for option in ("limit", "sort", "reverse", "json")), lists[-1]
-    assert len(lists) == 8
+    assert len(lists) == 9
 
 
 def test_users_are_sorted_by_a_figure(run: Run, push: Push) -> None:

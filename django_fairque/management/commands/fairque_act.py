@@ -43,7 +43,7 @@ class Command(QueueCommand):
         ):
             add_action(name, text, act="the act's id")
         text = "set a pause, weight or limit of the last 24 hours back to the values before"
-        add_action("undo-entry", text, entry="the id of the audit's entry (fairque_audit --json)")
+        add_action("undo-entry", text, entry="the id of the entry in the JSON of fairque_audit")
 
     def _start(self) -> Iterator[str]:
         names = ("kind", "pace", "trial", "note", "lane", "stop_after", "state")
