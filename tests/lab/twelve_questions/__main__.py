@@ -165,11 +165,11 @@ def ask_questions(site: Site) -> Iterator[Answer]:
     counts = [int(line.split()[0]) for line in groups.splitlines()[1:-1]]
     yield Answer("What failed most, one error or many? (dead letters of each error)", counts, [states["failed"]])
     for user in (QUIET_USERS[1], FAILING_USER):
-        own = site.count(user)
+        ended = site.count(user)
         report = json.loads(site.read_page("user_report", user, download="json", hours="2"))
-        shown = report["recent"]["finished"], report["recent"]["dead_letters"]
+        in_report = report["recent"]["finished"], report["recent"]["dead_letters"]
         yield Answer(
-            f"The last hours of {user} (finished tasks, dead letters)", shown, (own["finished"], own["failed"])
+            f"The last hours of {user} (finished tasks, dead letters)", in_report, (ended["finished"], ended["failed"])
         )
     acts = [
         line
