@@ -126,9 +126,9 @@ def main() -> int:
             f"{answer.question:{width}}  {answer.shown!s:>24}  {answer.own!s:>24}  {'' if answer.is_right else 'WRONG'}"
         )
     for question, reason in SKIPPED.items():
-        print(f"{question:{width}}  not asked: {reason}")
+        print(f"{question:{width}}  skipped: {reason}")
     wrong = sum(not answer.is_right for answer in answers)
-    print(f"{len(answers)} questions asked, {len(SKIPPED)} not asked, {wrong} wrong")
+    print(f"{len(answers)} figures compared, {wrong} wrong; {len(SKIPPED)} questions skipped")
     return 1 if wrong else 0
 
 
