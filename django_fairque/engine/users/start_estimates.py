@@ -141,7 +141,7 @@ class _Entry:
         return sum(number(self.record.get(b"ready:%d" % name)) for name in classes)
 
     def count_tasks_before(self, tag: float, virtual_time: float) -> float:
-        """Return how many of its tasks start before a user reaches this tag. It may have fewer."""
+        """Return how many of its tasks start before a user reaches this tag. Its queue may have fewer tasks."""
         tags = tag - max(self.tag, virtual_time)
         return max(float(self.is_newcomer), ceil(tags / self.tags_per_task - 1e-9))
 
