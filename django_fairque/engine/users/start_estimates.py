@@ -141,7 +141,7 @@ class _Entry:
         return sum(number(self.record.get(b"ready:%d" % name)) for name in classes)
 
     def count_tasks_before(self, tag: float, virtual_time: float) -> float:
-        """Return how many of its tasks start before a user reaches this tag, if it has so many."""
+        """Return how many of its tasks start before a user reaches this tag. Its queue may have fewer tasks."""
         tags = tag - max(self.tag, virtual_time)
         return max(float(self.is_newcomer), ceil(tags / self.tags_per_task - 1e-9))
 
@@ -267,8 +267,8 @@ def _turn_time(
 ) -> float:
     """Return the time until the turn of a user or organization after ``before`` of its tasks, which take ``own_work``.
 
-    It is not known which tasks will come. So this is the geometric mean of two times: no tasks come, or all users of the ring
-    always have tasks.
+    The tasks that will arrive are unknown. So the result is the geometric mean of the time without arrivals, and of the time if
+    all users of the ring always have tasks.
     """
     virtual_time, weights = shard.value("vtime"), shard.value("active") / 1e6
     tag = max(one.tag, virtual_time) + (before * TASK_COST if shard.is_fair_by_tasks else own_work) / one.weight

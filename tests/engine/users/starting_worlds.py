@@ -1,4 +1,4 @@
-"""Random worlds in which users push tasks while workers run them, and tasks are asked when they start."""
+"""Random worlds in which users push tasks while workers run them, and the starts of tasks are estimated."""
 
 from __future__ import annotations
 

@@ -126,9 +126,9 @@ def main() -> int:
             f"{answer.question:{width}}  {answer.shown!s:>24}  {answer.own!s:>24}  {'' if answer.is_right else 'WRONG'}"
         )
     for question, reason in SKIPPED.items():
-        print(f"{question:{width}}  not asked: {reason}")
+        print(f"{question:{width}}  skipped: {reason}")
     wrong = sum(not answer.is_right for answer in answers)
-    print(f"{len(answers)} questions asked, {len(SKIPPED)} not asked, {wrong} wrong")
+    print(f"{len(answers)} figures compared, {wrong} wrong; {len(SKIPPED)} questions skipped")
     return 1 if wrong else 0
 
 
@@ -165,11 +165,11 @@ def ask_questions(site: Site) -> Iterator[Answer]:
     counts = [int(line.split()[0]) for line in groups.splitlines()[1:-1]]
     yield Answer("What failed most, one error or many? (dead letters of each error)", counts, [states["failed"]])
     for user in (QUIET_USERS[1], FAILING_USER):
-        own = site.count(user)
+        ended = site.count(user)
         report = json.loads(site.read_page("user_report", user, download="json", hours="2"))
-        shown = report["recent"]["finished"], report["recent"]["dead_letters"]
+        in_report = report["recent"]["finished"], report["recent"]["dead_letters"]
         yield Answer(
-            f"The last hours of {user} (finished tasks, dead letters)", shown, (own["finished"], own["failed"])
+            f"The last hours of {user} (finished tasks, dead letters)", in_report, (ended["finished"], ended["failed"])
         )
     acts = [
         line
