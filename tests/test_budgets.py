@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 970,
     "Lua": 6_150,
 }
-TESTS_BUDGET = 63_900
+TESTS_BUDGET = 63_952
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
