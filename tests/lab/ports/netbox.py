@@ -6,7 +6,11 @@ only argument is a text with the pickled call. Payloads are signed, so a worker 
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.tools import postgres
 
 from .projects import Project
 
@@ -91,10 +95,13 @@ class CapturedJobs:
     """
     The jobs that a test has enqueued.
     """
-    @property
-    def jobs(self):
+    def get_jobs(self):
         calls = [(pickle.loads(base64.b64decode(captured.args[1])), captured.task) for captured in enqueued]
         return [CapturedJob(kwargs, task.timeout) for (_, kwargs), task in calls]
+
+    @property
+    def jobs(self):
+        return self.get_jobs()
 
     @property
     def count(self):
@@ -123,10 +130,11 @@ FAIRQUE = {
 DELETE_TEST = """\
     def test_delete_cancels_job_from_correct_queue(self):
         job = Job.enqueue(func=print, name='Test Job', queue_name='low')
-        self.assertEqual(enqueued[0].queue, 'low')
+        captured = enqueued[0]
+        self.assertEqual(captured.queue, 'low')
 
         job.delete()
-        self.assertEqual(enqueued[0].state, 'canceled')
+        self.assertEqual(captured.state, 'canceled')
 
 """
 CONFIGURATION = """\
@@ -138,12 +146,17 @@ from netbox.configuration_testing import DATABASES, REDIS
 DATABASES['default'].update(NAME='netbox', USER=os.environ['PGUSER'], PASSWORD='', HOST=os.environ['PGHOST'])
 for server in REDIS.values():
     server['PORT'] = int(os.environ['FAIRQUE_PORT_REDIS'])
+DATABASES['default']['TEST'] = {'MIGRATE': False}  # its migrations take minutes
 """
+
+COLLATION = "CREATE COLLATION IF NOT EXISTS natural_sort (provider=icu, locale='und-u-kn-true')"
 
 
 def prepare(edits: Edits) -> None:
-    """Name the servers of the tests, before and after the port."""
+    """Name the servers of the tests, before and after the port. Without migrations, its collation is created here."""
     edits.write("netbox/configuration_port.py", CONFIGURATION)
+    psql = Path(str(postgres.binaries())) / "psql"
+    subprocess.run([psql, "--quiet", "template1", "--command", COLLATION], check=True)
 
 
 def apply(edits: Edits) -> None:
