@@ -381,7 +381,7 @@ def remarks(table: Sequence[UserRow]) -> list[str]:
 
 
 def _is_held_back(stats: UserStats) -> bool:
-    """Return whether the user may wait because of its own limits instead of because of other users."""
+    """Return whether the user may wait because of limits of the user, and not because of other users."""
     own = stats.paused or stats.max_running is not None or stats.rate is not None
     return own or stats.organization_paused or stats.organization_is_full
 

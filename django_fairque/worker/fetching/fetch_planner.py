@@ -157,7 +157,7 @@ class FetchPlanner:
         self.is_draining = False
         """Whether the planner fetches nothing and keeps no lease that has not started."""
         self.is_out_of_sync = False
-        """Whether the server may have leases that this worker does not know. They are given back before a fetch."""
+        """Whether the server may have leases that this worker does not know; such leases are given back before a fetch."""
         self.settled = 0
         """Number of reported outcomes that came from slots."""
         self.has_failed = False
@@ -272,7 +272,7 @@ class FetchPlanner:
     # --- the next call ---
 
     def next_call(self, now: float) -> FetchCall | None:
-        """Return the call that is due, or None. It is in progress until `call_succeeded` or `call_failed` gets it."""
+        """Return the call that is due, or None. The call is in progress until `call_succeeded` or `call_failed`."""
         self._release_unstarted(now)
         if self.outcomes and self._outcome_since is None:
             self._outcome_since = now

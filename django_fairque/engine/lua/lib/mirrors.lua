@@ -9,7 +9,7 @@ function mirrors.read(id)
   return found[1] and { id = id, state = found[1], raw = {}, shard = found[2] }
 end
 
-local WATCH_AGAIN = 60e6 -- microseconds after which another shard is asked again whether its task has ended
+local WATCH_AGAIN = 60e6 -- microseconds after which the other shard is requested again to report the end of its task
 function mirrors.watch(mirror)
   writes.zadd(K.mirrors, clock.now + WATCH_AGAIN, mirror.id)
   outbox.post_once('watch:' .. mirror.shard .. ':' .. mirror.id, clock.now_text)
