@@ -429,7 +429,9 @@ class Services:
         return self.queue_to_read.xcom(namespace, user=user)
 
     def close_limit(self, lease: Lease, key: str, until: float | timedelta | datetime) -> None:
-        """Close a limit of a running task until a moment (`TaskContext.close_limit`). Blocks."""
+        """Close one of the limits that the task of ``lease`` declares: no task of this limit starts until the moment ``until``
+        (`TaskContext.close_limit`). Sends a request, which blocks the calling thread.
+        """
         filled, user = find_limit(lease, key)
         self.queue_to_read.limit(filled, user).close(until)
 

@@ -324,8 +324,8 @@ class TaskOptions:
     """The number of attempts after the first."""
     max_deliveries: Annotated[int | None, Option(_or_none(_whole(1, 1000)), "the queue's, 5")] = None
     """The maximum number of starts if no start has an outcome, because the process dies or the lease ends. After that
-    the task is a dead letter of type ``poisoned``. With 1 the task never starts a second time: it is a dead letter even
-    if another task ended its process, or if its worker was stopped while it ran."""
+    the task is a dead letter of type ``poisoned``. With 1 (and ``max_retries=0``) the task never starts a second time: it is
+    a dead letter even if another task ended its process, or if its worker was stopped while it ran."""
     retry_on: Annotated[Sequence[type[BaseException]], Option(_retry_on, "every exception", ("autoretry_for",))] = (
         BaseException,
     )

@@ -167,9 +167,9 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     - ``queue``: The name of a declared queue. Default: ``default``.
     - ``max_retries``: The number of attempts after the first. Default: the queue's, 3.
     - ``max_deliveries``: The maximum number of starts if no start has an outcome, because the process dies or the lease
-      ends. After that the task is a dead letter of type ``poisoned``. With 1 the task never starts a second time: it is
-      a dead letter even if another task ended its process, or if its worker was stopped while it ran. Default: the
-      queue's, 5.
+      ends. After that the task is a dead letter of type ``poisoned``. With 1 (and ``max_retries=0``) the task never
+      starts a second time: it is a dead letter even if another task ended its process, or if its worker was stopped
+      while it ran. Default: the queue's, 5.
     - ``retry_on``: The exceptions after which a task is tried again. After any other exception the task is a dead
       letter at once. Default: every exception.
     - ``backoff``: The delay before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so

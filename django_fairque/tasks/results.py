@@ -120,14 +120,15 @@ FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 
 class TaskResult(Handle, Generic[R_co]):
     """A handle on a task, by its ``id`` (``task_id``) and the name of its ``queue``, ``"default"`` by default.
-    ``waiting`` and ``name`` are for the package: the commit hook that the task waits for, and the task's name.
+    Only the package passes ``waiting`` (the commit hook for which the task waits) and ``name`` (the task's name).
 
     For type checkers, the class has the type of the function's result as parameter: ``TaskResult[Decimal]``.
 
-    ``state``, ``progress``, ``errors`` and ``position`` send a request each time; ``task`` is the whole record at the
-    time of the last request. While a task waits for the commit of a transaction, the queue does not know it. Then its
-    state is None, and stays None if the transaction is rolled back. With ``unique_for`` or ``debounce`` the id may
-    change at the commit, if the queue already has an equal task: then the id is that of the earlier task.
+    ``state``, ``progress``, ``errors`` and ``position`` send a request each time. ``task`` is the whole record as
+    ``state``, `refresh`, `result` or `wait` has read it last; if none has, ``task`` reads it. While a task waits for
+    the commit of a transaction, the queue does not know it. Then its state is None, and stays None if the transaction
+    is rolled back. With ``unique_for`` or ``debounce`` the id may change at the commit, if the queue already has an
+    equal task: then the id is that of the earlier task.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class TaskResult(Handle, Generic[R_co]):
 
     @property
     def task(self) -> Task | None:
-        """The task's record at the time of the last request; None if the queue did not know the task then."""
+        """The task's record as it was read last, or now if it was not read yet; None if the queue did not know the task."""
         if self._task is None:
             self.refresh()
         return self._task

@@ -101,7 +101,8 @@ def log_refused(queue: str, task_id: str, error: TaskSignatureError) -> None:
 KEYS_READ_SECONDS = 5.0
 """Seconds for which a worker uses fingerprints of keys that it has read from the server."""
 MISMATCHES_BEFORE_PAUSE = 3
-"""The number of consecutive tasks with a signature of an unknown key after which a worker without that key stops fetching."""
+"""The number of tasks in a row, signed with a key that the worker does not have, after which the worker pauses fetching for
+`MISMATCH_PAUSE_SECONDS`, under the conditions of `KeyWatch`."""
 MISMATCH_PAUSE_SECONDS = 60.0
 """Seconds of the pause after `MISMATCHES_BEFORE_PAUSE`. After the pause, one further task with an unknown key starts
 the next pause."""

@@ -318,7 +318,7 @@ class CallTypes:
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the values that the function receives for the JSON ``args`` and ``kwargs``. Raises
-        `TaskSerializationError`, which names the argument.
+        `TaskSerializationError`, which names the argument, if one does not fit its annotation.
         """
         return self._convert_arguments(args, kwargs, ValueType.load)
 

@@ -80,8 +80,8 @@ class Action:
 
 
 class NotHereError(Exception):
-    """Raised if the object in the address does not exist or no longer exists. `AdminPage.template_context` raises this
-    error with a sentence for the reader.
+    """Raised by `AdminPage.template_context` if the URL names an object, a page or a value that does not exist. The visitor
+    is led to the list, with the error's text above it.
     """
 
 

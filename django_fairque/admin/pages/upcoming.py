@@ -31,7 +31,8 @@ LAST_LABEL_PERCENT = 92.0
 
 
 class UpcomingPage(AdminPage):
-    """A page with a row for each schedule, sorted by the next run. ``?start=`` is the number of the first row."""
+    """A page with a row for each schedule, sorted by the next run. ``?start=`` is the number of schedules before
+    the first row, 0 by default."""
 
     name = "upcoming"
     title = gettext_lazy("Next 24 hours")

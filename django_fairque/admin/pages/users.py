@@ -614,7 +614,7 @@ class UsersPage(AdminPage):
             page, stats, fairness = self._page(organization, plan, query["prefix"], query["sort"])
         except TaskValidationError as error:
             return {"problem": str(error)}
-        # Noisy users may be on any page of the list, so those users are shown at the beginning of the first page.
+        # The first page also shows noisy users of other pages, before the users of the page.
         is_first = not (self.request.GET.get("cursor") or organization or plan or query["prefix"] or query["sort"])
         others = [user_id for user_id in fairness.noisy_users if user_id not in page.items] if is_first else []
         noisy = set(fairness.noisy_users)

@@ -311,8 +311,8 @@ class Task(BaseModel):
           within their user.
         - ``max_retries``: how often the task is tried again after a failure, from 0 to 1000; 3 by default.
         - ``max_deliveries``: how often it is started at most, from 1 to 1000, if its process dies or its lease ends
-          each time; then it becomes a dead letter of type ``poisoned``. With 1 it never starts a second time, also if
-          its worker is stopped while it runs. By default the queue's ``max_deliveries``.
+          each time; then it becomes a dead letter of type ``poisoned``. With 1, and ``max_retries=0``, it never starts a
+          second time, also if its worker is stopped while it runs. By default the queue's ``max_deliveries``.
         - ``execute_after`` or ``delay``: the moment before which it does not start, or the time after the push; at
           once by default.
         - ``expires_at`` or ``expires``: if it has not started by this moment, or this time after the push, it becomes

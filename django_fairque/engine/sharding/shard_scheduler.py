@@ -119,7 +119,9 @@ class FairShardOrder:
     def record_served_tasks(
         self, index: int, virtual_time: float, place: float | None, given: float, head: NewcomerHead | None = None
     ) -> None:
-        """Record that the shard gave ``given`` tasks, and that its next user is at ``place``; ``head`` is about newcomers."""
+        """Record a shard's reply: its ``virtual_time``, the number of tasks that it gave (``given``), the ring position of
+        its next user (``place``, None if no user can be served), and the part of the reply about newcomers (``head``).
+        """
         offset, is_back = self._offsets[index], self._places[index] is None
         self.seen(index, place, head and head.came)
         if head is not None:

@@ -343,7 +343,7 @@ def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
-    """Add up the figures of several users."""
+    """Add up the usage of several users in the last hour."""
     busy, waits = 0.0, dict.fromkeys(range(WAIT_BUCKETS), 0.0)
     for hour in hours:
         busy += hour.busy_seconds

@@ -270,8 +270,8 @@ SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
 SCHEDULE_VERSION_PAUSE_SECONDS = 5.0
 """Seconds between two reports of the version of the declared schedules."""
 MAX_SCHEDULE_SYNC_PAUSE_SECONDS = 15.0
-"""Maximum seconds between two attempts to declare schedules while the server can't be reached. Each attempt calls the
-functions that determine the users of tasks."""
+"""Maximum seconds between two attempts to declare schedules while the server can't be reached. The pause doubles up to this
+value, because an attempt that fails halfway has already called the project's functions that determine users of tasks."""
 
 
 SUPERVISOR_TICK_SECONDS = 0.1

@@ -26,7 +26,7 @@ def serve(queue: FairQueue, rounds: int, now: float) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("slowest", [0.1, 300.0])
-def test_wrong_run_time_guesses_give_no_head_start(make_queue: MakeQueue, slowest: float) -> None:
+def test_a_wrong_guess_of_run_times_gives_no_user_a_head_start(make_queue: MakeQueue, slowest: float) -> None:
     queue = make_queue(fair_by="time")
     queue.push_batch([task("alone") for _ in range(2000)], now=NOW)
     for took in [0.1] * 20 + [slowest]:

@@ -177,7 +177,7 @@ def test_a_task_without_retries_sends_no_retry_fields() -> None:
     assert Task.from_lua_result(list(retried.to_lua_args())).retry_count == 1
 
 
-def test_a_task_that_waits_for_others_runs_or_has_ended_is_not_ready() -> None:
+def test_only_queued_and_scheduled_tasks_can_be_ready() -> None:
     ready = {state for state in TaskState if task("ann").model_copy(update={"state": state}).is_ready_to_execute(NOW)}
     assert ready == {TaskState.QUEUED, TaskState.SCHEDULED}
 

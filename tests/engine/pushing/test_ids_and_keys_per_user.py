@@ -115,7 +115,9 @@ def test_unique_keys_of_different_users_do_not_conflict(anywhere: FairQueue, kin
 @pytest.mark.parametrize(
     ("given", "longest"), [({}, 100), ({"debounce_max_wait": 25}, 25), ({"debounce_max_wait": 10}, 10)]
 )
-def test_calls_put_a_task_off_for_the_maximum_wait(queue: FairQueue, given: dict[str, Any], longest: int) -> None:
+def test_calls_put_a_task_off_until_the_maximum_wait_at_most(
+    queue: FairQueue, given: dict[str, Any], longest: int
+) -> None:
     ids = [
         queue.push(task("a", payload=second, unique_key="k", debounce=10, **given), now=NOW + second).task_id
         for second in range(0, longest, 5)

@@ -14,7 +14,8 @@ local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, i
 local MOST_RETURNING = 16 -- parked users or organizations that return in a call, each at up to `MOST_PARKED` limits
 local MOST_PARKED = 8
 
-local looked_at, has_unparked, skipped -- `skipped`: users that are too far ahead; they are parked at the end of the call unless the ring becomes empty
+-- `skipped`: users that are too far ahead. If the ring becomes empty, they may start after all; otherwise they are parked at the end of the call.
+local looked_at, has_unparked, skipped
 each_call(function()
   looked_at = 0
   if not has_unparked or next(has_unparked) ~= nil then has_unparked = {} end -- the keys of this table are booleans, so `next` may return false

@@ -126,7 +126,7 @@ local function note_first(item)
   end
 end
 
--- Write the sets of dependents that are resolved first. A task with at most one slice of dependents needs no such set.
+-- Write, for each task with more than one slice of dependents, the set of the dependents that are resolved before the others.
 local function write_first()
   for id, size in pairs(added) do
     if sizes[id] + size > slice() then

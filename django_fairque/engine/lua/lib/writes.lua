@@ -7,7 +7,8 @@ local writes = {}
 
 local CHUNK, attempt = calls.CHUNK, calls.attempt
 
-local function kind_of_write(command) return { command = command, lists = {}, order = {} } end -- `order`: the keys that have a list
+-- `lists`: the buffered members, by key; `order`: these keys, in the order of their first write
+local function kind_of_write(command) return { command = command, lists = {}, order = {} } end
 local additions, set_additions = kind_of_write('ZADD'), kind_of_write('SADD')
 local removals, set_removals = kind_of_write('ZREM'), kind_of_write('SREM')
 local KINDS = { additions, set_additions, removals, set_removals }
