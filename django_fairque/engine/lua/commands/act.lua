@@ -17,18 +17,7 @@ local id, act = ARGV[FIRST_ARG + 1], acts.read(FIRST_ARG + 1)
 local index, key, first = P .. 'acts', P .. 'act:' .. id, FIRST_ARG + 2
 local never = numbers.exact(clock.NEVER)
 
-local function count_open() -- sweeps report whether there is anything to do
-  counters.set('acts', redis.call('ZCOUNT', index, never, never))
-  statistics.flush()
-end
-
-local function file(is_open)
-  redis.call('ZADD', index, is_open and never or clock.now_text, id)
-  if is_open then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, numbers.exact(KEPT / 1000)) end
-  count_open()
-end
-
-local parts = {}
+local parts, count_open, file = {}, nil, nil
 
 function parts.start()
   if redis.call('EXISTS', key) == 1 then return 1 end -- the call is repeated
@@ -45,6 +34,17 @@ function parts.start()
   redis.call('HSET', key, 'started', clock.now_text, 'claimed', clock.now_text, unpack(ARGV, first))
   file(true)
   return 1
+end
+
+function count_open() -- sweeps report whether there is anything to do
+  counters.set('acts', redis.call('ZCOUNT', index, never, never))
+  statistics.flush()
+end
+
+function file(is_open)
+  redis.call('ZADD', index, is_open and never or clock.now_text, id)
+  if is_open then redis.call('PERSIST', key) else redis.call('PEXPIRE', key, numbers.exact(KEPT / 1000)) end
+  count_open()
 end
 
 function parts.change()
