@@ -32,7 +32,6 @@ from django_fairque.engine.model.lease import LEASE_FIELDS, Lease
 from django_fairque.engine.model.limits import encode_end
 from django_fairque.engine.model.outcome import describe
 from django_fairque.engine.model.records import Attempt, PushResult, TaskState
-from django_fairque.engine.users.start_estimates import StartEstimate
 from django_fairque.tasks import registry, sending
 from django_fairque.tasks.errors import Discard, Retry
 from django_fairque.tasks.execution import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.priority import Priority
     from django_fairque.engine.model.task import Task
+    from django_fairque.engine.users.start_estimates import StartEstimate
     from django_fairque.tasks.definition import AnyDefinition
     from django_fairque.tasks.options import TaskOptions
     from django_fairque.tasks.transactions.commit_buffer import CommitBuffer
@@ -327,6 +327,8 @@ class CapturedQueue:
         return sorted(queued, key=lambda other: -class_of(other.lane, other.priority)).index(captured)
 
     def starts_in(self, task_id: str) -> StartEstimate:
+        from django_fairque.engine.users.start_estimates import StartEstimate  # loads redis-py
+
         return StartEstimate(None, None, "not_queued" if self.position(task_id) is None else "no_worker")
 
     def get_tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
