@@ -1,4 +1,4 @@
-"""The tasks of the site, which differ between releases. Each run adds an entry to a list on the server: the program's own count."""
+"""The tasks of the site, which depend on the release. Each run adds an entry to a list: the program's own count of runs."""
 
 from __future__ import annotations
 
