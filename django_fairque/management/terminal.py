@@ -31,7 +31,7 @@ from django_fairque.monitoring.report import (
     reserved_slots,
     top_users,
     trend_words,
-    with_limits_of_users,
+    with_figures_of_users,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_figures(queue: FairQueue, rows: int, search: str = "", selected: str = 
     """Read the figures, with at most ``rows`` tasks and users. With ``search``, include only users whose id contains
     this text, and the user with exactly this id even if it has no tasks. The user ``selected`` is always included.
     """
-    stats = with_limits_of_users(queue, queue.get_stats(TREND_MINUTES))
+    stats = with_figures_of_users(queue, queue.get_stats(TREND_MINUTES))
     top = top_users(queue, stats, MAX_USERS_RANKED, MAX_USERS_RANKED)
     names = [name for name in top.sizes if search.lower() in name.lower()]
     if search and search not in names and _is_known(queue, search):

@@ -179,11 +179,19 @@ def refine_trend(stats: QueueStats, examined: Sequence[UserFairness]) -> tuple[T
     return replace(trend, seconds_left=slowest.least_seconds, limited_user=slowest.user_id), paused
 
 
-def with_limits_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
-    """Return the figures with the corrected trend of `refine_trend`."""
-    if stats.trend is None or stats.trend.seconds_left is None:
+def longest_wait(stats: QueueStats, examined: Sequence[UserFairness]) -> float:
+    """Return the longest wait in seconds of the statistics and of these users. The statistics read the task that is checked
+    next, and an older task whose SLA has passed may be checked later.
+    """
+    return max([stats.oldest_wait_seconds, *(user.wait_seconds for user in examined if user.waiting)])
+
+
+def with_figures_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
+    """Return the figures with the corrected trend of `refine_trend` and the `longest_wait`."""
+    if not any(stats.depth.values()):
         return stats
-    return replace(stats, trend=refine_trend(stats, queue.fairness(USERS_EXAMINED).examined)[0])
+    examined = queue.fairness(USERS_EXAMINED).examined
+    return replace(stats, trend=refine_trend(stats, examined)[0], oldest_wait_seconds=longest_wait(stats, examined))
 
 
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:

@@ -13,7 +13,7 @@ import pytest
 from django_fairque.admin.pages import overview
 from django_fairque.conf import get_queue
 from django_fairque.engine.model.task import Task
-from django_fairque.monitoring.report import queue_lines, with_limits_of_users
+from django_fairque.monitoring.report import queue_lines, with_figures_of_users
 from tests.admin.page_reader import led_to, page_url, read, words_of
 from tests.counting import counted
 from tests.fixture_types import Client, FairQueue, Redis
@@ -320,4 +320,4 @@ def test_the_estimate_knows_the_limits_of_single_users(admin_client: Client, que
         queue.finish(lease, took=6, now=now - 119)
     words = "done in about 1 h 30 min because of the limits of user slow"
     assert f"Backlog {words}" in words_of(shown(admin_client))
-    assert f"backlog  {words}" in "\n".join(queue_lines(with_limits_of_users(queue, queue.get_stats())))
+    assert f"backlog  {words}" in "\n".join(queue_lines(with_figures_of_users(queue, queue.get_stats())))

@@ -281,3 +281,10 @@ def test_forced_colors_mark_warnings_and_heads_but_no_json(
     with pytest.raises(SystemExit):
         call_command("fairque_health", stdout=(out := StringIO()), force_color=True)
     assert out.getvalue().startswith(style.WARNING("degraded"))
+
+
+def test_the_oldest_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(queue: FairQueue, run: Run) -> None:
+    queue.push(Task.create("old", 3, 1, sla=5), now=time.time() - 90)
+    queue.sweep()
+    queue.push(Task.create("young", 3, 1, sla=5))
+    assert "oldest wait 1 min 3" in run()

@@ -23,7 +23,7 @@ from django_fairque.engine.statistics.releases import compare_releases
 from django_fairque.engine.users import fairness as user_fairness
 from django_fairque.integrations.webhook import send_test_alert
 from django_fairque.monitoring.formatting import duration, per_minute, share
-from django_fairque.monitoring.report import refine_trend, trend_words
+from django_fairque.monitoring.report import longest_wait, refine_trend, trend_words
 from django_fairque.monitoring.wait_explanations import pause_details
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class OverviewPage(AdminPage):
         busiest = sorted(
             (user for user in fairness.examined if user.can_start), key=lambda user: (-user.can_start, user.user_id)
         )[:USERS_PER_TABLE]
-        # The statistics examine only a few users, and the table below may have found a longer wait. Show the longer of
-        # the two waits.
-        oldest = max([stats.oldest_wait_seconds, *(user.wait_seconds for user in longest if user.waiting)])
+        oldest = longest_wait(stats, fairness.examined)
         trend, paused = refine_trend(stats, fairness.examined)
         charts = _charts(activity, sum(stats.depth.values()), oldest)
         return {

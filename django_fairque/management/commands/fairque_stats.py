@@ -31,7 +31,7 @@ from django_fairque.monitoring.report import (
     top_lines,
     top_users,
     user_lines,
-    with_limits_of_users,
+    with_figures_of_users,
 )
 from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS
 from django_fairque.monitoring.reports.sizing import measure_sizing, sizing_lines
@@ -141,7 +141,7 @@ class Command(QueueCommand):
             hours = round((options["since"] or HOUR_SECONDS) / HOUR_SECONDS)
             yield from NAME_LIST.lines(queue.task_names(hours), options)
             return
-        stats = with_limits_of_users(queue, queue.get_stats())
+        stats = with_figures_of_users(queue, queue.get_stats())
         top = top_users(queue, stats, options["top"]) if options["top"] else None
         over = exceeded_limits(queue, stats)
         compared = read_in_lockstep([(queue, compare_releases)])[0] if queue.config.release else None
