@@ -237,8 +237,7 @@ def ask_at_rest(site: Site) -> Iterator[Answer]:
     eventually(lambda: site.count(NOISY_USER)["started"] == 0)
     started = BACKLOG - site.count(NOISY_USER)["queued"]
     site.start_worker(BAD, SLOTS_LATER)
-    eventually(lambda: site.count_unended() == BACKLOG - started + 1, 180)
-    eventually(lambda: site.count()["started"] == 1)
+    eventually(lambda: [site.count().get(state) for state in ("started", "queued")] == [1, BACKLOG - started], 180)
     finished, held = read_users(site)[NOISY_USER][2], site.count(NOISY_USER)["queued"]
     yield Answer("Calm a noisy customer (tasks that ended since the pause)", finished - started, 0)
     row = next(line for line in site.ask("fairque_user", "list").splitlines() if line.startswith(NOISY_USER))
@@ -337,8 +336,7 @@ def ask_about_tonight(site: Site) -> Answer:
 def retry_safely(site: Site) -> Iterator[Answer]:
     """Let 3,000 tasks fail, retry them before and after the repair, and compare the counts of the acts."""
     question, ids = "Retry 3,000 safely", site.send("importer", "import_row", IMPORTED)
-    eventually(lambda: len(site.runs(user="importer")) == IMPORTED, 120)
-    eventually(lambda: site.count("importer")["failed"] == IMPORTED)
+    eventually(lambda: site.count("importer")["failed"] == IMPORTED, 120)
     act = start_act(site, "--stop-after", "10")
     eventually(lambda: read_act(site, act)[0] == "stopped", 60)
     eventually(lambda: site.count("importer")["failed"] == IMPORTED)
