@@ -188,8 +188,6 @@ def longest_wait(stats: QueueStats, examined: Sequence[UserFairness]) -> float:
 
 def with_figures_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
     """Return the figures with the corrected trend of `refine_trend` and the `longest_wait`."""
-    if not any(stats.depth.values()):
-        return stats
     examined = queue.fairness(USERS_EXAMINED).examined
     return replace(stats, trend=refine_trend(stats, examined)[0], oldest_wait_seconds=longest_wait(stats, examined))
 

@@ -6,11 +6,9 @@ import os
 import time
 
 from django_fairque import task
+from tests.lab.twelve_questions import BAD, RUNS
 from tests.worker.project.tasks import record
 
-GOOD, BAD, FIXED = "v1", "v2", "v3"
-"""The releases, in their order."""
-RUNS = "tests:runs"
 RELEASE = os.environ["FAIRQUE_CODE_VERSION"]
 
 
