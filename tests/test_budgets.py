@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 1_010,
     "Lua": 6_410,
 }
-TESTS_BUDGET = 65_365
+TESTS_BUDGET = 65_400
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
