@@ -9,7 +9,7 @@
 --         the user has, those that are too many, and the user's first 50 namespaces with their bytes, in the order of their ends
 -- COST    4 commands; 9 for a user, and 4 for each namespace of the user that has ended or is removed
 -- include numbers calls counters clock slot statistics
-local OVERHEAD = 100 -- bytes of memory that a value takes in addition to its own bytes;
+local OVERHEAD = 100 -- bytes of memory that a value takes in addition to its own bytes
 local MOST_ENDED, MOST_NAMED = 100, 50 -- the largest numbers of ended and of named namespaces in one call
 local ttl, most, namespace, user_name, most_bytes = tonumber(ARGV[FIRST_ARG]), tonumber(ARGV[FIRST_ARG + 1]), unpack(ARGV, FIRST_ARG + 2, FIRST_ARG + 4)
 local at = FIRST_ARG + 5

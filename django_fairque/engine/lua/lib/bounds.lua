@@ -9,8 +9,8 @@
 
 local bounds = {}
 
-local COUNTED = 1000 -- a result of at most this many bytes does not count towards `max_result_bytes`;
-local MOST_REMOVED = calls.CHUNK -- the largest number of a user's results that one call removes;
+local COUNTED = 1000 -- a result of at most this many bytes does not count towards `max_result_bytes`
+local MOST_REMOVED = calls.CHUNK -- the largest number of a user's results that one call removes
 local SHORT_REASON, SHORT_PAYLOAD = 500, 1000 -- bytes: `bounds.shorten` cuts off a longer reason, and removes a larger payload
 
 local function results_key(user_name) return P .. 'results:' .. user_name end

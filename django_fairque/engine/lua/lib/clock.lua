@@ -9,7 +9,7 @@ local clock = {}
 
 local CHUNK = calls.CHUNK
 
-clock.EPOCH = 1735689600000000 -- 2025-01-01 in microseconds; stamps count from here;
+clock.EPOCH = 1735689600000000 -- 2025-01-01 in microseconds; stamps count from here
 clock.NEVER = 9e15             -- a moment that never comes (in 2255), still an exact integer in a double
 
 -- The server's clock was set forward, or no call came for a long time. Every lease then gets back the time that it had

@@ -23,8 +23,8 @@ local STATS = {
   'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn',
   'guaranteed', 'guarantee_clock', 'incidents', 'acts', 'failed', 'run:sum', 'wait:sum', 'wait_urgent:sum', 'wait_bulk:sum',
 }
-local KEPT = 100 -- the largest number of shards whose counters are kept;
-local kept, size = {}, 0 -- by the key of the counters;
+local KEPT = 100 -- the largest number of shards whose counters are kept
+local kept, size = {}, 0 -- by the key of the counters
 local key -- the key of the counters in this call, or in the previous one.
 -- `last_write` is at least as high as the numbers of all revisions that this function has read or written. `origin`
 -- identifies the function, because after a failover two servers may continue from the same revision.

@@ -7,7 +7,7 @@
 
 local forms = {}
 
-local PLUS = 43 -- the byte of `+`;
+local PLUS = 43 -- the byte of `+`
 local function time_of(text) -- a moment, or a length of time after the acceptance
   if string.byte(text) == PLUS then return nil, tonumber(string.sub(text, 2)) end
   return tonumber(text)

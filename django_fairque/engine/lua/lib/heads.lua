@@ -11,8 +11,8 @@ local heads = {}
 -- its head would be longer than `MOST`, or if it counts against a limit on bytes.
 local SIGN, BETWEEN = '\31', '\29' -- `SIGN` is before each part and after the last part, `BETWEEN` is between the values of the last part
 local PATTERN = '^\31([^\31]*)\31([^\31]*)\31([^\31]*)\31([^\31]*)\31()'
-local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- the fields that tasks of one form share;
-heads.MOST = 500 -- most bytes of a head;
+local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- the fields that tasks of one form share
+heads.MOST = 500 -- most bytes of a head
 local CREATED = 30 -- the bytes of a head for the moment and the signs
 
 -- Return the last part of the heads of tasks with these fields (fields and values alternate), or nil if a text in it

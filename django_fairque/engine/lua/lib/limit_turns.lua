@@ -9,8 +9,8 @@
 
 local limit_turns = {}
 
-local PAGE, MOST_PAGES = 16, 4 -- the number of limits in a page, and of pages that a call reads;
-local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, in total and at one limit;
+local PAGE, MOST_PAGES = 16, 4 -- the number of limits in a page, and of pages that a call reads
+local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, in total and at one limit
 local MOST_RETURNING = 16 -- parked users or organizations that return in a call, each at up to `MOST_PARKED` limits
 local MOST_PARKED = 8
 

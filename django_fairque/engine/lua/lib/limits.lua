@@ -17,13 +17,13 @@ local limits = {}
 
 local set, add, exact = records.set, records.add, numbers.exact -- local aliases, which Lua finds faster: these functions are called often
 local LANES = { 'urgent', 'normal', 'bulk' }
-local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users at the limit, by lane;
-local BIT = { urgent = 1, normal = 2, bulk = 4 } -- bits of `listed`: the lanes in which the limit is in `limited:{lane}`;
-local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- the number of admitted tasks of priorities 6 and 7;
-local MOST_ADMITTED = 32 -- most tasks that a call admits at one limit;
+local USERS = { urgent = 'users:urgent', normal = 'users:normal', bulk = 'users:bulk' } -- the number of users at the limit, by lane
+local BIT = { urgent = 1, normal = 2, bulk = 4 } -- bits of `listed`: the lanes in which the limit is in `limited:{lane}`
+local ADMITTED = { [6] = 'admitted:6', [7] = 'admitted:7' } -- the number of admitted tasks of priorities 6 and 7
+local MOST_ADMITTED = 32 -- most tasks that a call admits at one limit
 limits.PREFIX = '\254' -- the first byte of a limit's entry in `throttled`; no UTF-8 text has this byte.
 
-local by_id, order, arriving = {}, {}, {} -- `arriving`: tasks that begin to wait in this call;
+local by_id, order, arriving = {}, {}, {} -- `arriving`: tasks that begin to wait in this call
 -- `limits.returning`: by key, the parked entries whose users have returned to their limits
 each_call(function()
   if order[1] then by_id, order = {}, {} end

@@ -14,7 +14,7 @@ local recent_usage = {}
 local set = records.set -- a local alias, which Lua finds faster: this function is called often
 
 local HOUR = 3600e6
-local FIRST_WAIT = 10e3 -- bucket 0 is for waits below 10 ms; each following bucket is three times as wide;
+local FIRST_WAIT = 10e3 -- bucket 0 is for waits below 10 ms; each following bucket is three times as wide
 local LAST_BUCKET = 15  -- the last bucket is for waits of 13 hours and more
 
 local WORKED, WAITED = {}, {}

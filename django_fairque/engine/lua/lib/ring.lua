@@ -30,9 +30,9 @@
 -- include options counters clock writes records
 
 local ring = {
-  TASK_COST = 1e6,  -- with `FAIR_BY = tasks`, the cost of each task;
-  FIRST_COST = 1e5, -- the expected cost of a task before any task has ended: 0.1 s;
-  LEAST_COST = 100, -- the least cost of a task, that of handling it;
+  TASK_COST = 1e6,  -- with `FAIR_BY = tasks`, the cost of each task
+  FIRST_COST = 1e5, -- the expected cost of a task before any task has ended: 0.1 s
+  LEAST_COST = 100, -- the least cost of a task, that of handling it
   AHEAD = 10e6,     -- urgent tasks and tasks with limits start while their user's tag is at most this far beyond the virtual time: 10 s, or 10 tasks
 }
 

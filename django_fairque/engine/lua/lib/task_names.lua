@@ -9,7 +9,7 @@
 
 local task_names = {}
 
-local MOST, KEPT = 100, 26 -- the number of names, and of hours: a day, the current hour, and one more;
+local MOST, KEPT = 100, 26 -- the number of names, and of hours: a day, the current hour, and one more
 local noted = {} -- by result and name
 each_call(function()
   if next(noted) then noted = {} end

@@ -18,7 +18,7 @@ local function read_past(task, raw)
   task.started = raw.started and numbers.read(raw.started)
   task.cost, task.is_listed = raw.cost and numbers.read(raw.cost), raw.listed == '1' -- the task was handed out to a worker that serves a list of users
   task.lead, task.organization_lead = raw.lead and numbers.read(raw.lead) or 0, raw.organization_lead and numbers.read(raw.organization_lead) or 0
-  task.is_suspect = raw.suspect == '1' -- the task was running when its process died;
+  task.is_suspect = raw.suspect == '1' -- the task was running when its process died
   task.is_companion = raw.companion == '1' -- the task shares a call with another task
 end
 

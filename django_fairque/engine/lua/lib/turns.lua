@@ -6,9 +6,9 @@ local turns = {}
 
 local can_be_served, can_start = ring.can_be_served, ring.can_start
 
-local number_of_turns -- the number of users' turns that gave a task; one turn of a batch task gives many tasks;
-local taken -- also `turns.taken`: the tasks that were taken in this call;
-local stale -- the number of entries in rings that were found to be wrong;
+local number_of_turns -- the number of users' turns that gave a task; one turn of a batch task gives many tasks
+local taken -- also `turns.taken`: the tasks that were taken in this call
+local stale -- the number of entries in rings that were found to be wrong
 local left_below_urgent, left_bulk -- the numbers of turns that all lanes below urgent may still get together, and lane bulk alone; nil for no limit
 each_call(function()
   taken, number_of_turns, stale = {}, 0, 0

@@ -17,7 +17,7 @@ local GROUPS = {
     'bytes', 'dead', 'result_bytes', 'failed', 'companions', 'urgent_tag', 'lane_turn', 'weight', 'cap', 'rate', 'gap', 'burst', 'backlog',
     'max_bytes', 'sla', 'paused', 'held', 'tat', 'rated', 'last_gap', 'debt', 'resolve_turn', 'plan_looked_up', 'plan_deployed',
   },
-  {}, -- the fields of lib/recent_usage.lua;
+  {}, -- the fields of lib/recent_usage.lua
   { 'period' }, -- the fields of lib/user_periods.lua
 }
 for half = 0, 1 do

@@ -24,8 +24,8 @@ users.is_idle = is_idle
 -- all calls.) A kept record is valid if the text on the server is the text from which it was read or as which it was
 -- written.
 local KEPT = 100
-local kept, number_kept = {}, 0 -- by key;
-local kept_before = {} -- the records that `kept` held when it was last full;
+local kept, number_kept = {}, 0 -- by key
+local kept_before = {} -- the records that `kept` held when it was last full
 local texts -- by key: the texts that `users.preload` has read
 
 each_call(function()
