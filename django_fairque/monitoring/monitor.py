@@ -16,6 +16,7 @@ from django_fairque.safely import get_logger
 
 from .announcements import report_changes
 from .formatting import duration, number, share
+from .report import with_figures_of_users
 
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
@@ -150,6 +151,8 @@ class StatsMonitor:
             RedisConnectionError: the server can't be reached; the state of each rule stays unchanged.
         """
         figures = self._queue.get_stats() if stats is None else stats
+        if any(rule.metric == "oldest_wait" for rule in self.rules):
+            figures = with_figures_of_users(self._queue, figures)
         moment = time.time() if now is None else now
         changes = [change for rule in self.rules if (change := self._evaluate(rule, figures, moment))]
         if self._on_alert is None:
@@ -213,6 +216,8 @@ def close_recovered(queue: FairQueue) -> None:
     """
     changes, rules = queue.incidents.update(), _load_configured_rules()
     stats = queue.get_stats() if rules else None
+    if stats and "oldest_wait" in {rule.metric for rule in rules}:
+        stats = with_figures_of_users(queue, stats)
     for rule in rules:
         if stats and not stats.missing_shards and METRICS[rule.metric].value(stats) <= rule.over:
             changes += queue.incidents.close_limit(rule.name)

@@ -28,6 +28,7 @@ from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
 from django_fairque.monitoring.probe import Probe, ProbeResult
+from django_fairque.monitoring.report import longest_wait
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -191,10 +192,9 @@ FAMILIES = (
         "Tasks handed to a worker, each time, by lane.",
     ),
     _family("dead_letters", "type", lambda stats: stats.dead, "Dead letters that lie there now."),
-    _one(
-        "oldest_wait_seconds",
-        lambda stats: stats.oldest_wait_seconds,
-        "How long one that could start, and is no bulk task, has waited.",
+    Family(
+        *(GaugeMetricFamily, "oldest_wait_seconds", "How long one that could start, and is no bulk task, has waited."),
+        lambda figures: {"": longest_wait(figures.stats, figures.fairness.examined)},
     ),
     _one(
         "held_back_wait_seconds",

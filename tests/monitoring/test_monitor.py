@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,14 @@ def minute(**numbers: Any) -> MinuteStats:
 )
 def test_a_figure_is_computed_from_stats(stats: QueueStats, metric: str, changes: dict[str, Any], value: float) -> None:
     assert METRICS[metric].value(replace(stats, **changes)) == value
+
+
+def test_the_oldest_wait_of_a_rule_is_not_that_of_a_younger_task_that_is_checked_earlier(queue: FairQueue) -> None:
+    queue.push(Task.create("old", 3, 1, sla=5), now=time.time() - 90)
+    queue.sweep()
+    queue.push(Task.create("young", 3, 1, sla=5))
+    (found,) = StatsMonitor(queue, [AlertRule("oldest_wait", 60)], on_alert=lambda _: None).check()
+    assert found.value >= 90
 
 
 def test_configured_limits_are_part_of_the_health(queue: FairQueue, settings: Settings, server: Server) -> None:
