@@ -13,7 +13,7 @@ BUDGETS = {
     "core": 25_740,
     "admin": 4_250,
     "management": 2_790,
-    "monitoring, web, integrations": 3_100,
+    "monitoring, web, integrations": 3_110,
     "backends, testing, checks, embedded": 3_280,
     "package root": 1_010,
     "Lua": 6_410,

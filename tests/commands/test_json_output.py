@@ -18,7 +18,10 @@ from tests.docs.blocks import DOCS
 from .conftest import COMMANDS, Bury, Push, Run, parser_of
 
 PAGE = (DOCS / "reference" / "commands.md").read_text()
-DOCUMENTED = dict(re.findall(r"^\| `(fairque_\w+(?: \w+)?)` \| (.+) \|$", PAGE, re.MULTILINE))
+ROW = re.compile(r"^\| (`fairque_\w+(?: \w+)?`(?:, `fairque_\w+(?: \w+)?`)*) \| (.+) \|$", re.MULTILINE)
+DOCUMENTED = {
+    words: text for commands_of_row, text in ROW.findall(PAGE) for words in re.findall(r"`(.+?)`", commands_of_row)
+}
 
 
 def with_json() -> Iterator[str]:
