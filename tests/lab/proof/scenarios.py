@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.proof import (
+    scenarios_of_acts,
     scenarios_of_damage,
     scenarios_of_incidents,
     scenarios_of_lanes,
@@ -66,6 +67,7 @@ SCENARIOS = (
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_lanes)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_limits)),
     *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_incidents)),
+    *(Scenario(prepare) for prepare in _scenarios_in(scenarios_of_acts)),
     *(Scenario(prepare, is_exact=prepare.__name__ not in NOT_EXACT) for prepare in _scenarios_in(scenarios_of_damage)),
     *(
         Scenario(prepare, shards=2, completes=not prepare.__name__.startswith(NEEDS_ITS_CALLER))

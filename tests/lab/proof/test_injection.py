@@ -25,10 +25,19 @@ from tests.lab.proof.scenarios import CONVERSION, NOT_REACHED, SCENARIOS, Scenar
 from tests.lab.proof.server_states import States
 
 STATES = 240
-LEFT_TO_SCENARIOS = {"ack_messages", "convert_format", "declare", "dependency_ended", "set_shard_count", "watch"}
-"""Scripts that these walks don't call: those of queues with several shards, of conversions, and of declared schedules."""
-MOST_UNREACHED = 126
-"""Of 281 places: those that these histories don't reach. The scenarios reach all."""
+LEFT_TO_SCENARIOS = {
+    "ack_messages",
+    "act",
+    "convert_format",
+    "declare",
+    "dependency_ended",
+    "set_shard_count",
+    "undo",
+    "watch",
+}
+"""Scripts that these walks don't call: those of queues with several shards, of conversions, of declared schedules and of acts."""
+MOST_UNREACHED = 155
+"""Of 414 places: those that these histories don't reach. The scenarios reach all."""
 EACH = 6
 """Operations that are broken in each state."""
 

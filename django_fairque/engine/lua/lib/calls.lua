@@ -9,7 +9,7 @@ calls.CHUNK = 1000             -- most members in one variadic command (Lua's un
 function calls.attempt(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
-  if string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then return redis.call(command, key, ...) end -- raises any other error again
+  if string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' then return redis.call(command, key, ...) end -- raises the error again
   return nil
 end
 

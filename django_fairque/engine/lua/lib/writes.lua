@@ -49,7 +49,7 @@ local function flush_kind(kind)
     for first = 1, #list, CHUNK do
       local last = math.min(first + CHUNK - 1, #list)
       if not attempt(command, key, unpack(list, first, last)) and not is_of_one(key) then
-        redis.call(command, key, unpack(list, first, last)) -- raises the error
+        redis.call(command, key, unpack(list, first, last)) -- raises the error again
       end
     end
   end
