@@ -20,7 +20,7 @@ GROUPS = {
     "Now": ["Overview", "Live", "Incidents", "Queues"],
     "Customers": ["Users", "Organizations", "Limits"],
     "Tasks": ["Tasks", "Task names", "Dead letters", "Dependencies", "Runs", "Schedules"],
-    "System": ["Workers", "Model events", "Audit", "Outbox"],
+    "System": ["Workers", "Model events", "Acts", "Audit", "Outbox"],
 }
 WIDE = 1280
 """Pixels of the window, which the fixture opens."""

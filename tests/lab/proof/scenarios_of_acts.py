@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.acts.acts import STOP_AFTER, check_act, start
 from django_fairque.engine.model.outcome import Outcome
@@ -10,7 +10,9 @@ from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
 from tests.lab.proof.scenario import P
 
 if TYPE_CHECKING:
-    from django_fairque.engine.acts.acts import ActKind, TaskAct
+    from django_fairque.engine.acts.acts import TaskAct
+    from django_fairque.engine.model.records import ActKind
+    from django_fairque.engine.dead_letters.letters import Filters
     from tests.lab.proof.scenario import Act, Scene
 
 DAY = 86_400
@@ -24,9 +26,9 @@ def bury(scene: Scene) -> None:
 
 
 def prepared(scene: Scene, kind: ActKind) -> TaskAct:
-    user = "a" if kind == "cancel" else None
-    filters = {"user_id": user} if user else {}
-    return check_act(scene.queue.name, kind, 10.0, False, "", "normal", STOP_AFTER, None, "", filters)  # type: ignore[arg-type]
+    filters: Filters = {"user_id": "a"} if kind == "cancel" else {}
+    options: dict[str, Any] = {"pace": 10.0, "trial": False, "note": "", "lane": "normal", "actor": ""}
+    return check_act(scene.queue.name, kind, **options, stop_after=STOP_AFTER, state=None, filters=filters)
 
 
 def begin(scene: Scene, kind: ActKind) -> TaskAct:
