@@ -11,8 +11,8 @@ from tests.lab.proof.scenario import P
 
 if TYPE_CHECKING:
     from django_fairque.engine.acts.acts import TaskAct
-    from django_fairque.engine.model.records import ActKind
     from django_fairque.engine.dead_letters.letters import Filters
+    from django_fairque.engine.model.records import ActKind
     from tests.lab.proof.scenario import Act, Scene
 
 DAY = 86_400
