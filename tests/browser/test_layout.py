@@ -63,6 +63,13 @@ def test_the_menu_has_four_groups(full: None, page: Page) -> None:
     assert menu.get_by_role("list").count() == len(GROUPS)
 
 
+@pytest.mark.parametrize("name", ["overview", "task_names", "acts"])
+def test_the_menu_has_two_lines_although_the_name_of_the_page_is_bold(full: None, page: Page, name: str) -> None:
+    open_page(page, name)
+    lists = page.get_by_role("navigation", name="Pages of the queue").get_by_role("list")
+    assert len(set(lists.evaluate_all("all => all.map(one => Math.round(one.getBoundingClientRect().top))"))) == 2
+
+
 def test_rows_with_links_are_as_high_as_others(full: None, page: Page) -> None:
     open_page(page, "overview")
     with_links = page.locator("#fq-content tr:has(th > a)")
