@@ -43,7 +43,7 @@ def test_four_of_five_tasks_start_in_the_estimated_time(redis: Redis) -> None:
     check_answers(redis, 20, 4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_800_of_1000_tasks_in_random_worlds_start_in_the_estimated_time(redis: Redis) -> None:
     check_answers(redis, 1000, 10)
 
