@@ -14,7 +14,6 @@ from tests.lab.benchmarks.peers.systems import PEERS
 from tests.lab.benchmarks.table import Table
 from tests.lab.benchmarks.work import KINDS, OVER_THE_BEST
 from tests.tools.figures import (
-    PAGES,
     files,
     mail_waits,
     nightly_block,
@@ -76,7 +75,7 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
     assert "Measured on 2027-01-02:" in text
     assert next(iter(rows(text))) == "ardiq", "the fastest is first"
     assert (
-        "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 (900,000 – 2,000,000) | – | 123 µs | – | – |" in text
+        "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 | – | 123 µs | – | – |" in text
     )
     assert "dj-queue (pip cannot install it)" in text
 
@@ -97,7 +96,6 @@ def test_tasks_that_do_something_have_a_row_for_each_kind() -> None:
         assert float(cells[2].replace(",", "")) == pytest.approx(ours, rel=0.01)
         assert cells[-1] == f"{ratio:.3f} ×"
     assert f"load {found['load']:.1f} before" in lines[0]
-    assert set(PAGES) == {"peers", "work", "nightly"}
 
 
 def test_the_nightly_job_has_a_row_for_each_measured_queue() -> None:

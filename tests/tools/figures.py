@@ -19,16 +19,21 @@ from tests.tools import history
 from tests.tools.pictures import NARROW, README, bar, picture, seconds, text, title
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 RESULTS = ROOT / "tests" / "lab" / "benchmarks" / "results"
-PAGES = {
-    "peers": DOCS / "explanation" / "comparison.md",
-    "work": DOCS / "contributing" / "performance.md",
-    "nightly": DOCS / "contributing" / "performance.md",
-}
-"""The page that shows the figures of each part of the benchmarks."""
+COMPARISON, PERFORMANCE = DOCS / "explanation" / "comparison.md", DOCS / "contributing" / "performance.md"
+PLACES = (
+    ("users", "users", COMPARISON),
+    ("peers", "peers", RESULTS / "peers.md"),
+    ("capacity", "users", PERFORMANCE),
+    ("work", "work", PERFORMANCE),
+    ("nightly", "nightly", PERFORMANCE),
+    ("capacity", "users", DOCS / "guides" / "scaling.md"),
+    ("readme", "nightly", README),
+)
+"""The blocks of the pages: name, file of results, page."""
 END = "<!-- end of figures -->\n"
 
 
@@ -56,7 +61,8 @@ def peers_block(written: dict[str, Any]) -> str:
         label = " ".join(part for part in (name, details.get(name, {}).get("version", "")) if part)
         one, two = rate_of(name), rate_of(name, processes=2)
         shown = (one, two, f"{one}: {WORKER_CPU}", f"{one}: {SERVER_CPU}", wait_of(name))
-        cells = [label, _place(name, python, details), *(_figure(figures.get(column)) for column in shown)]
+        medians = (_figure(figures.get(column)).partition(" (")[0] for column in shown)
+        cells = [label, _place(name, python, details), *medians]
         lines.append(f"| {' | '.join(cells)} |")
     missing = [_reason(name, details) for name in PEERS if name not in measured]
     if missing:
@@ -136,11 +142,7 @@ def users_block(written: dict[str, Any]) -> str:
     """
     found = {figure["name"]: figure for part in written["parts"].values() for figure in part}
     details = {name: info for part in written["details"].values() for name, info in part.items()}
-    loads = list(dict.fromkeys(name.rpartition(": ")[0] for name in found if name.endswith(f": {users.SERVER_TIME}")))
-    ours, peers = (
-        [load for load in loads if load not in PEERS],
-        [name for name in PEERS if "version" in details.get(name, {})],
-    )
+    ours, peers = measured_loads(found), [name for name in PEERS if "version" in details.get(name, {})]
     header = [f"{OURS}, {load}" for load in ours] + [f"{name} {details[name]['version']}" for name in peers]
     rows = [["", *header], ["---"] * (len(header) + 1)]
     for label in users.UNITS:
@@ -160,6 +162,33 @@ def users_block(written: dict[str, Any]) -> str:
             rows.append([label, *_with_ratios([figures[0], *[None] * (len(ours) - 1), *figures[1:]], ratios)])
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     return f"{_measured(written)}; median and spread of {_rounds(found)} rounds, in which the queues took turns.\n\n{table}"
+
+
+def capacity_block(written: dict[str, Any]) -> str:
+    """The text of a page that says how many tasks a core of the server can hand out.
+
+    Args:
+        written: what ``python -m tests.lab.benchmarks users database idle --write`` wrote.
+    """
+    found = {figure["name"]: figure for figure in written["parts"]["users"]}
+    many, one = measured_loads(found)
+    parts = {
+        load: [found[f"{load}: {label}"]["median"] for label in (users.BULK_SERVER_TIME, users.SERVER_TIME)]
+        for load in (many, one)
+    }
+    durable = found[f"{many}: {users.DURABLE_SERVER_TIME}"]["median"]
+    most = {load: f"{round(1e6 / sum(times), -2):,.0f}" for load, times in parts.items()}
+    return (
+        f"A core of the server hands out at most {most[one]} no-op tasks a second of one user, and {most[many]} of {many}: "
+        f"{sum(parts[one]):.0f} and {sum(parts[many]):.0f} µs to push, fetch and finish one. An append-only file adds "
+        f"{durable - parts[many][1]:.0f} µs (measured on {written['at'][:10]}).\n"
+    )
+
+
+def measured_loads(found: Collection[str]) -> list[str]:
+    """Return the names of our loads, many users first, from the names of figures."""
+    names = [name.rpartition(": ")[0] for name in found if name.endswith(f": {users.SERVER_TIME}")]
+    return [name for name in names if name not in PEERS]
 
 
 def _rounds(found: dict[str, Any]) -> int:
@@ -234,6 +263,7 @@ BLOCKS = {
     "work": work_block,
     "nightly": nightly_block,
     "users": users_block,
+    "capacity": capacity_block,
 }
 
 
@@ -281,22 +311,21 @@ def results(part: str) -> dict[str, Any]:
     return found
 
 
-def with_figures(page: str, part: str, written: dict[str, Any]) -> str:
-    """This page with the figures of this result between its two marks."""
-    mark = f"<!-- figures: {part} -->\n"
+def with_figures(page: str, block: str, written: dict[str, Any]) -> str:
+    """This page with the figures of this result between the two marks of the block."""
+    mark = f"<!-- figures: {block} -->\n"
     before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page needs the lines {mark.strip()} and {END.strip()}")
-    return f"{before}{mark}\n{BLOCKS[part](written)}\n{END}{after}"
+    return f"{before}{mark}\n{BLOCKS[block](written)}\n{END}{after}"
 
 
 def files() -> dict[Path, str]:
     """Return the files of this command: the text of each page, the history of all runs, and its chart."""
     pages: dict[Path, str] = {}
-    for part, page in PAGES.items():
-        pages[page] = with_figures(pages.get(page) or page.read_text(), part, results(part))
-    pages[README] = with_figures(README.read_text(), "readme", results("nightly"))
+    for block, part, page in PLACES:
+        pages[page] = with_figures(pages.get(page) or page.read_text(), block, results(part))
     pages[DOCS / "images" / "nightly.svg"] = nightly_chart(results("nightly"))
     runs = history.with_run(history.history(), results("peers"))
     return {**pages, history.FILE: history.to_text(runs), history.PICTURE: history.chart(runs)}

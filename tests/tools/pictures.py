@@ -1,8 +1,8 @@
 """Draw the pictures that show figures, and write the figures of README: ``python -m tests.tools.pictures``.
 
-The figures come from the file that this command wrote::
+The rates come from ``users.json`` (`tests.tools.figures`), the other figures from the file that this command wrote::
 
-    python -m tests.lab.benchmarks noisy worker kills --write tests/lab/benchmarks/results/readme.json
+    python -m tests.lab.benchmarks noisy kills --write tests/lab/benchmarks/results/readme.json
 
 The other pictures in docs/images are drawn by hand.
 """
@@ -118,10 +118,20 @@ def waits(found: Mapping[str, Any], order: str) -> list[float]:
     return [value / 1000 for value in values(found, "noisy", f"10,000 tasks, {order}")]
 
 
-def readme_figures(found: Mapping[str, Any]) -> str:
-    """The three figures of README, in sentences."""
+def readme_figures(found: Mapping[str, Any], many_users: Mapping[str, Any]) -> str:
+    """The three figures of README, in sentences.
+
+    Args:
+        found: the results of ``noisy kills``.
+        many_users: the results of ``users``.
+    """
     fair, first_come = median(waits(found, "fair")), median(waits(found, "first come"))
-    per_second = median(values(found, "worker", "no-op tasks, 1 process"))
+    rate = "tasks/s, one worker process"
+    figures = {figure["name"]: figure["median"] for figure in many_users["parts"]["users"]}
+    of_many, of_one = (
+        next(f"{round(figures[name], -2):,.0f}" for name in figures if re.match(f"{load}.*{rate}$", name))
+        for load in ("10,000 users", "one user")
+    )
     killed, lost = (int(sum(values(found, "kills", name))) for name in ("children killed under load", "tasks lost"))
     on, machine, versions = (
         datetime.fromisoformat(found["at"].replace("Z", "+00:00")),
@@ -131,8 +141,8 @@ def readme_figures(found: Mapping[str, Any]) -> str:
     return f"""\
 - **{seconds(fair)} instead of {seconds(first_come)}**: the median wait of a single task behind another customer's 10,000 tasks \
 ([how](docs/contributing/performance.md#a-single-task-behind-10000-others)).
-- **{round(per_second, -2):,.0f} tasks per second** with one worker process, for tasks that do nothing \
-([how](docs/contributing/performance.md#one-worker-process-no-op-tasks)).
+- **{of_many} tasks per second** of 10,000 customers with two tasks each, and {of_one} of one customer, \
+for tasks that do nothing, with one worker process ([other queues](docs/explanation/comparison.md#figures)).
 - **{lost} tasks lost** while {killed} worker processes were killed with `kill -9` under load \
 ([how](docs/contributing/performance.md#kills)).
 
@@ -274,12 +284,12 @@ def _panel(
 
 def files() -> dict[Any, str]:
     """Return the text of each file that this command writes."""
-    found = results()
+    found, many_users = results(), json.loads(RESULTS.with_name("users.json").read_text())
     return {
         DOCS / "images" / "noisy-neighbor.svg": noisy_neighbor(found),
         DOCS / "images" / "turns.svg": turns(),
         DOCS / "images" / "lanes.svg": lanes(),
-        README: FIGURES.sub(lambda _: readme_figures(found), README.read_text()),
+        README: FIGURES.sub(lambda _: readme_figures(found, many_users), README.read_text()),
     }
 
 
