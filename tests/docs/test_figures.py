@@ -74,9 +74,7 @@ def test_a_new_result_changes_the_page(written: dict[str, Any]) -> None:
     text = peers_block(newer)
     assert "Measured on 2027-01-02:" in text
     assert next(iter(rows(text))) == "ardiq", "the fastest is first"
-    assert (
-        "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 | – | 123 µs | – | – |" in text
-    )
+    assert "| ardiq 9.9 | 100 coroutines, Python 3.13.0 | 1,000,000 | – | 123 µs | – | – |" in text
     assert "dj-queue (pip cannot install it)" in text
 
 
