@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.model.durations import check_integer, number, to_us
+from django_fairque.engine.model.durations import JITTER, check_integer, number, to_us
 from django_fairque.engine.model.lanes import Lane, read_lane
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
@@ -283,5 +282,5 @@ def _blocks(total: int, count: int, most: int) -> list[tuple[int, int]]:
         return [(total - count, total - 1)] if count else []
     parts = max(1, most // TASKS_PER_BLOCK)
     size = count / parts
-    begins = [total - count + int(index * size + random.random() * (size - TASKS_PER_BLOCK)) for index in range(parts)]  # noqa: S311
+    begins = [total - count + int(index * size + JITTER.random() * (size - TASKS_PER_BLOCK)) for index in range(parts)]
     return [(begin, begin + TASKS_PER_BLOCK - 1) for begin in begins]

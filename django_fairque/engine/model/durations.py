@@ -19,6 +19,8 @@ LATEST_DATE_TEXT = f"{datetime.fromtimestamp(LATEST_TIME, timezone.utc):%Y-%m-%d
 
 MAX_EXACT_INTEGER = 2**53
 """The largest whole number up to which scripts and scores are exact."""
+JITTER = random.SystemRandom()
+"""Random numbers for pauses. The state of the module `random`, which a task may have seeded, stays as it is."""
 
 
 def is_integer(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:
@@ -136,4 +138,4 @@ def retry_delay(retry_count: int, *, base: float = 1.0, cap: float = 3600.0, jit
     all retried at the same moment.
     """
     delay: float = min(cap, base * 2.0 ** min(retry_count, 63))
-    return delay * (1 + random.random() * jitter)  # noqa: S311 - spreads retries, hides nothing
+    return delay * (1 + JITTER.random() * jitter)

@@ -8,7 +8,6 @@ lease token, or changes nothing. The client library's own retries are not used, 
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable
 from time import monotonic
@@ -17,6 +16,7 @@ from redis import exceptions as redis_errors
 
 from django_fairque.engine.model import errors
 from django_fairque.engine.model.data_format import format_error
+from django_fairque.engine.model.durations import JITTER
 from django_fairque.engine.scripting.commands import queue_of_key
 from django_fairque.engine.scripting.operations import ScriptCall, SingleRequest
 from django_fairque.engine.transport import cluster as clusters
@@ -89,7 +89,7 @@ class RetryPolicy:
             self.is_in_doubt = self.is_in_doubt or not is_untrusted
         is_refused = isinstance(error, (redis_errors.AuthenticationError, redis_errors.NoPermissionError))
         passing = (self.reloads_topology or code in PASSING_ERROR_CODES) and not (is_refused or is_untrusted)
-        pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads retries, hides nothing
+        pause: float = min(0.5, 0.01 * 2.0 ** min(self.attempts, 10)) * JITTER.uniform(0.5, 1.0)
         if passing and monotonic() + pause < self.deadline and not self._is_futile():
             return pause
         if isinstance(error, redis_errors.MovedError) and self.attempts == 1:

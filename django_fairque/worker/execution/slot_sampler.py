@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from django_fairque.engine.inspection.worker_activity import (
     ReportedTask,
     encode_activity,
 )
+from django_fairque.engine.model.durations import JITTER
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -58,7 +58,7 @@ class SlotSampler:
         self._second = self._second or now
         missed = int(now - self._second)
         self._second += missed + 1
-        self._due = self._second + random.uniform(0.0, LATEST_OFFSET_SECONDS)  # noqa: S311
+        self._due = self._second + JITTER.uniform(0.0, LATEST_OFFSET_SECONDS)
         running = self._describe_running_tasks(now)
         for samples, task in zip(self._samples, running, strict=True):
             samples.extend(["" if task is None else task.user_id] * (1 + min(missed, ACTIVITY_SECONDS)))

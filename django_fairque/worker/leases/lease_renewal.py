@@ -10,7 +10,6 @@ continues.
 from __future__ import annotations
 
 import math
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from django_fairque.conf.current import signing_mode
+from django_fairque.engine.model.durations import JITTER
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import MAX_ALERTS, Alert
 from django_fairque.worker.common.log import logger
@@ -391,7 +391,7 @@ class LeaseRenewal(threading.Thread):
         now = monotonic()
         # Sweep again at once if there is more to do, and never later than the time of the next schedule. The time is
         # random, so that workers do not sweep all at once.
-        pause = 0.0 if has_more else queue.config.sweep_interval * random.uniform(0.5, 1.5)  # noqa: S311
+        pause = 0.0 if has_more else queue.config.sweep_interval * JITTER.uniform(0.5, 1.5)
         if next_due is not None and next_due > sweep.now:
             pause = min(pause, max(0.0, next_due - sweep.now - (now - began)))
         self._sweep_due[name] = now + pause

@@ -5,12 +5,12 @@ spaced.
 from __future__ import annotations
 
 import math
-import random
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from django_fairque.engine.model.durations import JITTER
 from django_fairque.worker.common.log import logger
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Outage:
                     logger.error("%s%s; trying again for %g s", self._log_prefix, error, self._startup_timeout)
             self._attempts += 1
             pause = min(MAX_RECONNECT_PAUSE_SECONDS, FIRST_RECONNECT_PAUSE_SECONDS * 2.0 ** min(self._attempts - 1, 10))
-            return pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads attempts, hides nothing
+            return pause * JITTER.uniform(0.5, 1.0)
 
     def record_success(self) -> None:
         """Record a successful call, and end the outage if there is one."""

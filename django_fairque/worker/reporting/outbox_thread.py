@@ -4,13 +4,13 @@ died or could not reach the server.
 
 from __future__ import annotations
 
-import random
 import threading
 from time import monotonic
 
 from django.db import DatabaseError
 
 from django_fairque.conf import get_config
+from django_fairque.engine.model.durations import JITTER
 from django_fairque.outbox.relay import outboxes, relay
 from django_fairque.worker.common import isolation
 from django_fairque.worker.common.log import logger
@@ -87,7 +87,7 @@ class OutboxThread:
     def _run(self) -> None:
         pause = 0.0
         try:
-            while not self._ended.wait(pause * random.uniform(1.0, 2.0)):  # noqa: S311 - spreads looks, hides nothing
+            while not self._ended.wait(pause * JITTER.uniform(1.0, 2.0)):
                 self._relay_all()
                 isolation.clean_up_connections()
                 pause = self._pause
