@@ -295,7 +295,7 @@ def change(
 ) -> Operation[TaskAct]:
     act = yield from get(shards, act_id)
     fields: list[Any] = ["state", to, "reason", ""]
-    if to == "running":  # as many failures as before do not stop it again
+    if to == "running":  # only further failures stop the act again
         fields += ["stop_after", act.same_error + act.stop_after]
 
     def call() -> Operation[TaskAct]:
@@ -397,7 +397,7 @@ def _advance_act(shards: Shards, act: TaskAct, now: float | None) -> Operation[l
         outcomes = 0
         for shard, part in zip(shards, act.progress, strict=True):
             outcomes += yield from _record_outcomes(shard, act, part, now)
-        if outcomes:  # they may end the act
+        if outcomes:  # the new outcomes may end the act
             act = yield from get(shards, act.id)
     if (end := _decide_end(act)) is not None and not shards.missing:
         state, reason = end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Give up dead letters: they change from FAILED to CANCELED. The tasks that depend on them are canceled too, except
--- those whose policy is to run anyhow.
+-- Give up dead letters: they change from FAILED to CANCELED. Tasks that depend on a dead letter are canceled too,
+-- except tasks with the policy to run anyhow.
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died), and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`)

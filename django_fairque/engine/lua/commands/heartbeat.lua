@@ -20,7 +20,7 @@
 --         many as the worker has fetched
 -- include numbers calls lists counters clock statistics writes
 local MAX_VERSION_BYTES, KEPT_VERSIONS = 100, 50
-local LOST_KEPT_MS = 86400e3 -- how long the record of a lost worker is kept (lib/lost_workers.lua)
+local LOST_KEPT_MS = 86400e3 -- the record of a lost worker is kept for this time (lib/lost_workers.lua)
 local worker, lease, ttl = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1]), tonumber(ARGV[FIRST_ARG + 2])
 local ids = redis.call('SMEMBERS', K.leases)
 local command = redis.call('HMGET', K.worker, 'command', 'commanded', 'code_version')

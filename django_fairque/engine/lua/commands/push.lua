@@ -4,7 +4,7 @@
 --
 -- An id that the caller chose is an idempotency key among the tasks of one user, as long as its task exists. If a
 -- generated id is known already, the call is a repetition. With a nonce the reply is stored, and a repeated call gets
--- it again. A graph is accepted as a whole or not at all.
+-- the stored reply. All tasks of a graph are accepted, or none.
 --
 -- KEYS    base reply
 -- ARGV    options, nonce kept (0/1), run id or '', is a graph (0; 1; 2: a part of one

@@ -2,8 +2,8 @@
 -- Report the outcomes of leased tasks and fetch the next tasks, in one call.
 --
 -- An outcome counts only with the current token of its task. If the reply was lost and the same outcome is reported
--- again, its token identifies it, and the reply is the same as the first time. Any other outcome, with an old token or
--- of another kind, is stale and changes nothing.
+-- again, its token identifies it, and the reply is the same as the first time. An outcome with an old token is
+-- stale and changes nothing, and so is an outcome of another kind than the first.
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),

@@ -11,10 +11,10 @@
 -- REPLY   1
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
 -- include calls counters clock slot records ring organizations users rate plans saving
--- Move a user with all its tasks into an organization, out of one, or from one to another. The user stays as far ahead
--- of the others in the ring as it was, and a new organization is as far ahead as its first member. So moving back and
--- forth makes no user a newcomer. For running tasks, the old organization is charged for the time used until now, and
--- the new one for the rest.
+-- Move a user with all its tasks into an organization, out of one, or from one to another. The distance between the
+-- user's tag and the virtual time stays the same, and a new organization gets the distance of its first member. So a
+-- user that moves back and forth does not become a newcomer. For running tasks, the old organization is charged for the
+-- time used until now, and the new one for the rest.
 local function change_group(user, name)
   if user.group == name then return end
   local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user

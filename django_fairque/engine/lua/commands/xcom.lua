@@ -1,6 +1,6 @@
 #!lua
--- Store values that the tasks of a run pass to each other. A namespace of values is kept for the longest time that any
--- of its tasks asks for.
+-- Store values that the tasks of a run pass to each other. A namespace of values is kept for the
+-- longest time that one of the storing tasks requests.
 --
 -- KEYS    stats xcom
 -- ARGV    options, ttl (us), most keys in a namespace, namespace, user ('': the values count for nobody), most bytes of the user (0: no

@@ -199,8 +199,8 @@ function due_work.start(limit)
   if dependents.resolve(limit) then due_work.has_more = true end
 end
 
--- Set the moment of the next due work. Work that lets no task start, such as the deletion of ended tasks, is left out:
--- it must not delay a pop.
+-- Set the moment of the next due work. Work that lets no task start, such as the deletion of ended tasks, does not
+-- count, because such work must not delay a pop.
 function due_work.set_next()
   if due_work.has_more or redis.call('EXISTS', K.resolving) == 1 then return counters.set('look', clock.now) end
   local earliest = counters.shard.paused > 1 and counters.shard.paused or clock.NEVER

@@ -1,14 +1,14 @@
 -- The head of a task: the fields that never change for most tasks. These fields are stored in front of the payload, in
--- the same string, and not in a record. So a task that waits for its first start has no record, which saves a quarter
--- of its memory. The first change of the task adds a record with the changed fields. A field of the record takes
+-- the same string, and not in a record. So a task that waits for its first start has no record, and takes a quarter
+-- less memory. The first change of the task adds a record with the changed fields. A field of the record takes
 -- precedence over the head. Without the field `state` the task is queued. `task_record.read` (lib/task_record.lua)
 -- reads both.
 
 local heads = {}
 
--- A head has four parts: the user, the moment of creation, the trace ('' if there is none), and the values that tasks
--- of one form share. JSON contains none of the separating characters. A task has no head if its texts contain them, if
--- its head would be longer than `MOST`, or if it counts against a limit on bytes.
+-- A head has four parts: the user, the moment of creation, the trace ('' if there is none), and the values that all
+-- tasks with the same form have in common. JSON contains none of the separating characters. A task has no head if its texts contain
+-- such a character, if the head would be longer than `MOST`, or if the task counts against a limit on bytes.
 local SIGN, BETWEEN = '\31', '\29' -- `SIGN` is before each part and after the last part, `BETWEEN` is between the values of the last part
 local PATTERN = '^\31([^\31]*)\31([^\31]*)\31([^\31]*)\31([^\31]*)\31()'
 local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- the fields that tasks of one form share

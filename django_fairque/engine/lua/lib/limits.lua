@@ -353,8 +353,8 @@ local function arrive(one)
   end
 end
 
--- Write the limit's entries in the indexes. Invariant: `limited:{lane}` has the limits that have a free place and users
--- of this lane.
+-- Write the limit's entries in the indexes. Invariant: `limited:{lane}` has each limit with a free place at which
+-- users wait in this lane.
 local function save_places(limit)
   local free, listed, at = limits.free(limit), 0, nil
   for _, lane in ipairs(LANES) do

@@ -44,8 +44,8 @@ local function least(credit, ring_owner, value_of)
   return found
 end
 
--- Return the lowest tag among the list's users, without users that have come since their last turn. The expected cost
--- of running tasks does not count, because it is corrected when they end.
+-- Return the lowest tag among the list's users, without users that have come since their last turn. Running tasks do not
+-- count, because their expected cost is corrected when they end.
 local function certain(one) return options.fair_by_tasks and one.tag or one.tag - ring.pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 
