@@ -3,9 +3,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import psutil
 import pytest
 
 from django_fairque import get_queue
@@ -62,6 +64,15 @@ def start_demo(server: Server, queue: FairQueue, database: Path) -> Iterator[Sta
     for process in started:
         process.terminate()
         process.communicate(timeout=LIMIT)
+    kill_left_over(database)
+
+
+def kill_left_over(database: Path) -> None:
+    """Kill the workers of a demonstration that crashed. They would take the tasks of the tests that follow."""
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get("TESTPROJECT_DATABASE") == str(database):
+                process.kill()
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ class TestCutShort:
         family = [worker, *worker.children(recursive=True)]
         process.send_signal(how)
         _, err = process.communicate(timeout=LIMIT)
-        assert process.returncode == 130
+        assert process.returncode == 130, err
         assert "CommandError: Interrupted. What is left stays" in err
         assert "Traceback" not in err
         wait_until(lambda: not any(map(lives, family)))
@@ -116,7 +116,7 @@ class TestCutShort:
     def test_demonstrations_report_a_dead_worker(self, process: subprocess.Popen[str], worker: psutil.Process) -> None:
         worker.kill()
         _, err = process.communicate(timeout=LIMIT)
-        assert process.returncode == 1
+        assert process.returncode == 1, err
         assert "the worker ended with exit code -9" in err
 
 
