@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from django.conf import settings
 
 from .errors import WorkerFailedError
+from .interruption import raise_if_interrupted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -81,7 +82,8 @@ class Child:
             time.sleep(POLL)
 
     def check(self) -> None:
-        """Raise `WorkerFailedError` if it has ended."""
+        """Raise `WorkerFailedError` if it has ended, and `KeyboardInterrupt` if somebody interrupts."""
+        raise_if_interrupted()
         code = self._process.poll()
         if code is not None:
             raise WorkerFailedError(f"{self.what} ended with exit code {code}; {self._last_words()}")

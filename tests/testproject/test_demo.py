@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sqlite3
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from library.interruption import noted_signals, raise_if_interrupted
 from library.sources import packages, standard_library
 
 from .conftest import LIMIT
@@ -118,6 +121,18 @@ class TestCutShort:
         _, err = process.communicate(timeout=LIMIT)
         assert process.returncode == 1, err
         assert "the worker ended with exit code -9" in err
+
+
+def test_ctrl_c_during_a_finalizer_is_not_lost() -> None:
+    class Anything:
+        pass
+
+    with noted_signals():
+        collected = Anything()
+        weakref.finalize(collected, os.kill, os.getpid(), signal.SIGINT)
+        del collected
+        with pytest.raises(KeyboardInterrupt):
+            raise_if_interrupted()
 
 
 def lives(process: psutil.Process) -> bool:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from argparse import ArgumentTypeError
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -15,10 +12,11 @@ from django_fairque import FairQueueError
 from library.demonstration import Demonstration
 from library.endless_day import NOISY
 from library.errors import DemonstrationError
+from library.interruption import noted_signals
 from library.pipeline_demonstration import PipelineDemonstration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from django.core.management.base import CommandParser
 
@@ -94,7 +92,7 @@ class Command(BaseCommand):
         if not (browser or serve):
             raise CommandError("--no-browser goes with --serve, which is not given")
         try:
-            with stopped_like_ctrl_c():
+            with noted_signals():
                 if pipeline and not serve:
                     PipelineDemonstration(self.stdout, processes=processes, only=packages).play()
                     return
@@ -109,19 +107,6 @@ class Command(BaseCommand):
             self.stdout.write("")  # starts a new line after the terminal's ^C
             message = "Interrupted. What is left stays in the queue, for the next demo or fairque_worker."
             raise CommandError(message, returncode=INTERRUPTED) from None
-
-
-@contextmanager
-def stopped_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM interrupt as SIGINT does, so that nothing is left running."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def at_least(least: int) -> Callable[[str], int]:
