@@ -68,6 +68,26 @@ def test_a_user_without_recorded_run_times_gets_one_task_a_turn(queue: FairQueue
     assert {count for _, count in turns(queue.pop_batch(20, "w", now=NOW))} == {1}
 
 
+@pytest.mark.parametrize(("took", "size"), [(SHORT, 2), (0.0005, 2), (0.0006, 1), (1.0, 1)])
+def test_users_without_recorded_run_times_get_two_tasks_a_turn_where_tasks_are_short(
+    queue: FairQueue, took: float, size: int
+) -> None:
+    for user in ("a", "b", "c"):
+        push_many(queue, user, 20)
+    finish(queue, queue.pop_batch(3, "w", users=["c"], now=NOW), took)
+    leases = queue.pop_batch(8, "w", users="*", now=NOW)
+    assert {count for user, count in turns(leases) if user != "c"} == {size}
+
+
+def test_newcomers_get_one_task_in_their_first_turn(queue: FairQueue) -> None:
+    run(queue, "a", SHORT)
+    push_many(queue, "a", 100)
+    queue.pop_batch(25, "w", now=NOW)
+    for user in ("new", "newer"):
+        push_many(queue, user, 20)
+    assert turns(queue.pop_batch(2, "w", now=NOW)) == [("new", 1), ("newer", 1)]
+
+
 def test_a_turn_is_one_task_if_shares_are_counted_in_tasks(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks")
     for user in "ab":

@@ -166,14 +166,15 @@ end
 -- users that have work. Other users wait up to one short turn of each user longer, which is less than a task of 1 ms of
 -- each user would take.
 --
--- This does not apply to a user without an ended task, a newcomer (the lead counts one task of it), lists, users with a
--- rate, workers with batch tasks, or other lanes than the normal one.
-local SHORT_TURN = 1e3
+-- A user without an ended task is expected to have tasks of the shard's mean run time. If they take longer, nobody knows
+-- it yet, so its turn has at most two tasks. Turns are not shared by newcomers (the lead counts one task of them), lists,
+-- users with a rate, workers with batch tasks, and in other lanes than the normal one.
+local SHORT_TURN, UNKNOWN = 1e3, 2
 local function take_short(list, user, task, limit)
   local cost = task.cost
-  if not user.mean or cost > SHORT_TURN / 2 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
+  if cost > SHORT_TURN / 2 or user.gap or not list.is_in_turn or next(list.batch_sizes) then return end
   local most, tasks = math.min(math.floor(SHORT_TURN / cost) - 1, limit - number_of_turns, left_below_urgent or limit), 0
-  most = math.min(most, user.cap and user.cap - user.run or most)
+  most = math.min(most, user.cap and user.cap - user.run or most, user.mean and most or UNKNOWN - 1)
   if user.group then most = math.min(most, user.ring_owner.cap and user.ring_owner.cap - user.ring_owner.run or most) end
   while tasks < most do
     local another = user.ready > 0 and next_task.take(user, 'normal')

@@ -18,7 +18,7 @@ end
 function windows.get(user, priority)
   local window = user.windows[priority]
   if not window then
-    window = { at = 1, ids = { nil }, ready = { nil }, step = 1, out = {}, read = { nil } } -- `out`: tasks that were taken before earlier tasks of the queue
+    window = { at = 1, ids = { nil }, ready = { nil }, step = 2, out = {}, read = { nil } } -- `out`: tasks that were taken before earlier tasks of the queue
     user.windows[priority] = window
   end
   return window
