@@ -78,7 +78,11 @@ local function is_mask(number) return number >= 0 and number < 2 ^ 44 and number
 -- Return the parts of a record with these three numbers, and the number of their fields; nil if the numbers are not
 -- valid.
 local HALF_1, HALF_2, HALF_3 = 2 ^ 22, 2 ^ 17, 2 ^ 22 -- by group: the value of the first bit of the second part
+local NO_FIELDS = { mask = 0, names = {}, has = {}, size = 0 }
 local function layout_of(first, second, third)
+  if first == 0 and second == 0 and third == 0 then -- new users, and most that wait for their first task
+    return { NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, size = 0, first = 0, second = 0, third = 0 }
+  end
   if not (is_mask(first) and is_mask(second) and is_mask(third)) then return nil end
   local low_1, low_2, low_3 = first % HALF_1, second % HALF_2, third % HALF_3
   local one, two = part_of(1, low_1), part_of(2, (first - low_1) / HALF_1)
@@ -263,7 +267,7 @@ end
 function user_record.pack(user)
   if next(user.changed) then user_record.note_changes(user) end
   local layout = user.layout
-  if not fill_values(layout, user) then
+  if layout.size > 0 and not fill_values(layout, user) then
     layout = least_layout(user)
     user.layout = layout
     fill_values(layout, user)
