@@ -52,8 +52,8 @@ class TrackedFields(NamedTuple):
         return seen
 
     def follow_save(self, values: Mapping[str, Any], buffer: CommitBuffer | None) -> TrackedFields:
-        """Return the record after a save in the transaction to which ``buffer`` belongs (None if the save is already
-        committed). Call this on a result of `get_valid_record`.
+        """Return the record after a save. ``buffer`` is that of the save's transaction, or None if the save is already
+        committed. Call this on a result of `get_valid_record`.
         """
         before = self
         merged = {**before.known, **values}

@@ -342,7 +342,7 @@ class CapturedQueue:
         return RunView(run_id, tuple(_record(*member) for member in self._members(run_id)))
 
     def cancel_run(self, run_id: str, *, note: Note = None) -> int:
-        # in the order that a queue uses, so that no task of the run becomes ready in the meantime
+        # The last task first, as in a real queue: otherwise the cancellation of a task could make its dependents ready.
         members = reversed(self._members(run_id))
         done = [member[1].task.task_id for member in members if _cancel(*member, reason=f"run {run_id} was canceled")]
         if note is not None:

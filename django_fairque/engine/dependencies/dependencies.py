@@ -433,11 +433,11 @@ class XCom:
     def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
         """Store a value under a key, in place of an earlier value.
 
-        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
-        the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
+        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds from now for
+        which the namespace lasts at least; ``result_ttl`` (86,400) by default. All values of a namespace expire together.
 
-        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values of
-        runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
+        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values in
+        namespaces of pipeline runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
         """
         self._run(push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 

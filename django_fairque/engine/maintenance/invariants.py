@@ -47,7 +47,9 @@ companions: tasks that a batch started together with another task.
 WEIGHT_UNITS = 1_000_000
 """The unit of sums of weights: millionths, as in lua/lib/ring.lua."""
 ROUNDING_TOLERANCE_MICROSECONDS = 1_000_000
-"""The tolerated error of the sum of moments: it is a double, and exceeds 2^53 from about 150 tasks on."""
+"""The tolerated rounding error of the sum of the moments at which a user's running tasks started. From about 150 running tasks
+on, the sum exceeds 2^53, so a double no longer holds it exactly.
+"""
 
 
 def check_invariants(shards: Shards) -> Operation[PartialList[Violation]]:

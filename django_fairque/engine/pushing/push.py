@@ -244,11 +244,11 @@ def _split_graph(shards: Shards, tasks: Sequence[Task], run_id: str) -> Operatio
 
 
 def _find_id_conflicts(shards: Shards, tasks: Sequence[Task]) -> Operation[dict[int, PushResult]]:
-    """Return the results, by index, of tasks whose chosen ids belong to other users' tasks on other shards or before in the call.
+    """Return the results, by index, of tasks whose chosen ids are taken by a task of another user: on another shard, or earlier
+    in ``tasks``. If ids were chosen, this takes one round trip.
 
-    If ids were chosen, this takes one round trip.
-    Each shard refuses such ids of its own tasks by itself. Conflicts are not noticed between two simultaneous pushes to different
-    shards, nor with tasks on a shard that can't be reached.
+    If the other task is on the same shard, the shard refuses the new one by itself. Conflicts are not noticed between two
+    simultaneous pushes to different shards, nor with tasks on a shard that can't be reached.
     """
     if len(shards) == 1:
         return {}

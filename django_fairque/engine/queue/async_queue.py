@@ -706,7 +706,7 @@ class AsyncFairQueue(executor.QueueOfShards):
 
         ``cursor`` is that of the previous page; None for the first page. ``limit`` is the largest number, from 1 to
         1000; 100 by default. ``busy_first`` lists users with tasks or settings before other users; False by default.
-        ``prefix`` is how their ids begin, with those users first; empty by default. Pass the same values with the
+        ``prefix`` lists only users whose ids begin with this text; all users by default. Pass the same values with the
         cursor. Raises `TaskValidationError` if ``prefix`` is no text or too long.
         """
         return await self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))
@@ -1442,11 +1442,11 @@ class AsyncXCom:
     async def push(self, key: str, value: Any, *, ttl: float | None = None, now: float | None = None) -> None:
         """Store a value under a key, in place of an earlier value.
 
-        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds for which
-        the namespace lasts at least; ``result_ttl`` (86,400) by default. The namespace ends as a whole.
+        ``key`` is a text of at most 256 bytes, ``value`` any JSON value. ``ttl`` is the number of seconds from now for
+        which the namespace lasts at least; ``result_ttl`` (86,400) by default. All values of a namespace expire together.
 
-        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values of
-        runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
+        Raises `TaskValidationError` if the namespace would have too many keys, or the user too many bytes of values in
+        namespaces of pipeline runs that have not ended, and `TaskSerializationError` if the value is not JSON or too large.
         """
         await self._run(sync_dependencies.push(self._shards, self.namespace, self._user, {key: value}, ttl, now))
 

@@ -681,7 +681,7 @@ class FairQueue(executor.QueueOfShards):
 
         ``cursor`` is that of the previous page; None for the first page. ``limit`` is the largest number, from 1 to
         1000; 100 by default. ``busy_first`` lists users with tasks or settings before other users; False by default.
-        ``prefix`` is how their ids begin, with those users first; empty by default. Pass the same values with the
+        ``prefix`` lists only users whose ids begin with this text; all users by default. Pass the same values with the
         cursor. Raises `TaskValidationError` if ``prefix`` is no text or too long.
         """
         return self._read_all_shards(lambda shards: listing.user_names(shards, cursor, limit, busy_first, prefix))

@@ -146,7 +146,7 @@ def describe_shards(numbers: Sequence[int]) -> str:
 
 
 class Across(Commands):
-    """Commands that read on all shards: each key belongs to the shard of its user or task."""
+    """Commands that read keys of several shards: each key is read on the shard of its user or task."""
 
     def __init__(self, shards: Shards, places: Mapping[str, Commands]) -> None:
         self.name, self.config = shards.name, shards.config

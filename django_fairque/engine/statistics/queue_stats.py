@@ -160,7 +160,7 @@ class Span:
     """The activity from ``begin`` (Unix time) on, for ``seconds``. The latest span has not ended.
 
     These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
-    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait`` and ``run`` are percentiles of the
+    ``violated`` (started after their SLA), ``promoted`` (moved to a higher priority). ``wait`` and ``run`` are percentiles of the
     attempts that ended in the span: of the time that they waited for their start, and of their run times.
     """
 
@@ -390,7 +390,7 @@ class MinuteStats:
     """The activity of one minute (``minute`` × 60 is its start as Unix time).
 
     These are numbers of tasks: ``pushed``, ``finished``, ``failed`` (attempts), ``dead`` (new dead letters),
-    ``violated`` (started after their SLA), ``promoted`` (moved up a class). ``wait_p95`` and ``run_p95`` are the 95th
+    ``violated`` (started after their SLA), ``promoted`` (moved to a higher priority). ``wait_p95`` and ``run_p95`` are the 95th
     percentiles of waits and run times in seconds.
     """
 

@@ -51,8 +51,8 @@ end
 -- the engine's time then keep their distance: ends of leases, held users, the next check of tasks on other shards,
 -- delays, and pauses before retries. Moments that a caller gave, such as `execute_after`, stay.
 local BACK = 60e6
--- The keys whose scores were computed from the engine's time. Not all commands declare them, and clients that may push
--- may write them.
+-- The sorted sets whose scores were computed from the engine's time, and move back with it. Their names are derived here, because not
+-- all commands that set the time back have them among their KEYS.
 local COUNTED = { 'state:started', 'throttled', 'mirrors' }
 local MOST_RETRIES = 10000 -- the number of next due tasks that are examined for retries and delays
 local function move(list, time, moved)

@@ -104,7 +104,8 @@ function limits.of(task, is_push, user_name)
   return found
 end
 
--- Touch, before the first write, the keys at which a task of this user may wait.
+-- Use the keys at which a task of this user may wait once before the first write, so that a key that can't be used ends the call
+-- before anything is written (`slot.touch`).
 local function touch_places(task, user)
   for _, limit in ipairs(limits.of(task)) do
     slot.touch(keys.limit_queue(limit.id, user.name))

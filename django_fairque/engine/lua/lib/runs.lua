@@ -16,7 +16,8 @@ local KEPT = 500
 local kept, number_kept, kept_before = {}, 0, {}
 local confirmed = {} -- by key: the kept tasks of this call whose records exist
 
--- Call this when all of these tasks are handed out. Their tables are kept, without data that belongs to this call only.
+-- Keep the tables of these tasks for later calls of the command. Call this function after the tasks are handed out: it removes
+-- data from the tables that only the present command needs.
 function runs.keep(tasks, worker, started)
   for _, task in ipairs(tasks) do
     if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
