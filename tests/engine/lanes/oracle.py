@@ -97,6 +97,7 @@ class Entry:
     running: int = 0
     members: Ring | None = None
     tokens: Tokens = field(default_factory=Tokens)
+    plan: tuple[float, int | None, Rate | None] = (1.0, None, None)
     is_held: bool = False
     """Whether the user waits for a token of its rate, which the engine notices when it hands out or settles tasks."""
     share: float | None = None
@@ -178,8 +179,11 @@ class FairOrder:
         self.take_places(self.users[user])
 
     def set_plan(self, name: str, weight: float, cap: int | None, rate: Rate | None) -> None:
-        """Give the user the limits of a plan. A push follows."""
-        user = self.users[name]
+        """Give the user the limits of a plan. A push follows. The engine does nothing if the user has this plan already."""
+        user, plan = self.users[name], (weight, cap, rate)
+        if user.plan == plan:
+            return
+        user.plan = plan
         if weight != user.weight:  # the cost that it is ahead stays the same
             time, factor = user.ring.virtual_time, user.weight / weight
             user.tag, user.urgent_tag = (
