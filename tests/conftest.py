@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
 
+
+# Images of Python often forbid bytecode. A run of the tests starts thousands of processes, and each would compile Django and
+# all tests again, which doubles the time of the run. The processes of xdist inherit the environment of this one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A slow machine is no failure; the databases a test gets from a fixture it empties between examples itself.
 hypothesis.settings.register_profile(

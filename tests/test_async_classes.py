@@ -38,7 +38,7 @@ def test_each_public_method_has_an_async_counterpart_with_a_docstring(plain: typ
             assert inspect.signature(getattr(awaited, name)).parameters == inspect.signature(method).parameters, name
 
 
-def test_calls_are_awaited_and_what_takes_a_result_apart_has_parentheses() -> None:
+def test_generated_calls_are_awaited_and_have_parentheses_before_an_index() -> None:
     source = """
 class Sizes:
     def one(self, user):

@@ -75,7 +75,7 @@ def stream() -> Iterator[io.StringIO]:
     logger.filters.clear()
 
 
-def test_a_line_about_a_hostile_error_is_written(stream: io.StringIO) -> None:
+def test_a_log_line_about_a_hostile_error_is_written(stream: io.StringIO) -> None:
     logger = safely.get_logger("guarded")
     for kind in hostile.hostile_classes():
         error = raised_with_a_cause(kind)

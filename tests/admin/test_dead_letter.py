@@ -89,7 +89,7 @@ def test_a_dead_letter_is_requeued(admin_client: Client, queue: FairQueue) -> No
     assert str(AuditEntry.objects.get()) == f"default: {entry}"
 
 
-def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue) -> None:
+def test_discarding_a_dead_letter_is_confirmed_first(admin_client: Client, queue: FairQueue) -> None:
     entry = bury(queue)
     assert "Discard this dead letter?" in act(admin_client, entry, "discard")
     assert queue.dlq.count() == 1

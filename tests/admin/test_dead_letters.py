@@ -51,7 +51,7 @@ def test_dead_letters_of_the_same_error_are_grouped(admin_client: Client, queue:
     assert re.search(r"failed</a></dt><dd>4</dd>", text)
 
 
-def test_a_group_opens_its_letters(admin_client: Client, queue: FairQueue) -> None:
+def test_a_group_links_to_its_dead_letters(admin_client: Client, queue: FairQueue) -> None:
     one, other = bury(queue, "no order 1"), bury(queue, "time is up")
     link = re.search(r'<th scope="row"><a href="([^"]*fingerprint[^"]*)"><bdi>no order', page(admin_client))
     assert link is not None
@@ -132,7 +132,7 @@ def test_an_action_on_a_group_leads_back_to_the_groups(admin_client: Client, que
     assert done.headers["Location"] == group, "the page from which the question came"
 
 
-def test_a_group_counted_in_part_says_so(
+def test_a_group_that_was_counted_in_part_is_marked(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest ones are counted: an incident's latest error is among them."""
@@ -147,7 +147,9 @@ def test_a_group_counted_in_part_says_so(
     assert '<td class="fq-number">3</td>' in page(admin_client, look="more")
 
 
-def test_many_letters_cost_a_bounded_number_of_commands(admin_client: Client, queue: FairQueue, redis: Any) -> None:
+def test_many_dead_letters_cost_a_bounded_number_of_commands(
+    admin_client: Client, queue: FairQueue, redis: Any
+) -> None:
     queue.push_batch([Task.create("u", 3, 0, name="n") for _ in range(1500)])
     for lease in queue.pop_batch(1000, "w") + queue.pop_batch(1000, "w"):
         queue.fail(lease, "no", retry=False)
@@ -172,7 +174,7 @@ def test_selected_dead_letters_are_requeued(admin_client: Client, queue: FairQue
     assert (entry.text, str(entry)) == ("2 requeued", f"default: {entries[0]}, {entries[1]}")
 
 
-def test_discarding_is_asked_about_first(admin_client: Client, queue: FairQueue) -> None:
+def test_discarding_selected_dead_letters_is_confirmed_first(admin_client: Client, queue: FairQueue) -> None:
     entries = [bury(queue) for _ in range(3)]
     asks = post(admin_client, url(show="letters"), action="discard", entry=entries[:2])
     assert "Discard 2 dead letters?" in asks
@@ -207,7 +209,7 @@ def test_a_wrong_selection_changes_nothing(
 
 
 @pytest.mark.parametrize(("verb", "done"), [("requeue", "requeued"), ("discard", "discarded")])
-class TestAllThatMatch:
+class TestMatchingTasks:
     def test_the_number_of_matching_dead_letters_is_confirmed_first(
         self, admin_client: Client, queue: FairQueue, verb: str, done: str
     ) -> None:

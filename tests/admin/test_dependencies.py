@@ -64,7 +64,7 @@ def test_waiting_tasks_are_listed(admin_client: Client, diamond: FairQueue) -> N
     assert "<dd>4</dd>" in text, "dependencies"
 
 
-def test_the_list_has_pages(admin_client: Client, queue: FairQueue) -> None:
+def test_the_list_of_waiting_tasks_has_pages(admin_client: Client, queue: FairQueue) -> None:
     queue.push_graph([node("a"), *(node(f"b{n:02}", "a") for n in range(module.WAITING_TASKS_PER_PAGE + 2))])
     text = shown(admin_client)
     following = re.search(r'href="([^"]*)" rel="next"', text)
@@ -86,7 +86,9 @@ def test_a_task_with_many_dependencies_names_a_few_and_counts_the_rest(admin_cli
     assert "and 3 more" in shown(admin_client)
 
 
-def test_the_list_reads_a_bounded_number_of_records(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+def test_the_list_of_waiting_tasks_reads_a_bounded_number_of_records(
+    admin_client: Client, queue: FairQueue, redis: Redis
+) -> None:
     parents = [f"p{n}" for n in range(30)]
     queue.push_graph([*map(node, parents), *(node(f"t{n}", *parents) for n in range(100))])
     stats = counted(redis, lambda: shown(admin_client))

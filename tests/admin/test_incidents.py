@@ -72,7 +72,7 @@ def incident_page(incident_id: str) -> str:
     return url().replace("incidents/", f"incidents/id-{incident_id}/")
 
 
-def test_an_incident_shows_whom_it_hurt_errors_releases_and_acts(
+def test_an_incident_shows_affected_users_errors_releases_and_acts(
     admin_client: Client, queue: FairQueue, incident_id: str
 ) -> None:
     for _ in range(2):

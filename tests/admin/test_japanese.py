@@ -235,5 +235,5 @@ def test_each_sentence_about_the_health_of_a_queue_is_translated(filled: str, qu
         ("* * * * * *", "* * * * * *"),
     ],
 )
-def test_a_cron_is_told_in_japanese_words(cron: str, words: str) -> None:
+def test_a_cron_expression_is_described_in_japanese(cron: str, words: str) -> None:
     assert cron_in_words(cron) == words

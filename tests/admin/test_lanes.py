@@ -52,7 +52,9 @@ def test_the_page_of_a_task_names_its_lane(admin_client: Client, tasks: dict[str
 @pytest.mark.parametrize(
     "page", ["overview", "live", "queues", "users", "organizations", "dead_letters", "runs", "workers", "task_names"]
 )
-def test_other_pages_can_be_read(admin_client: Client, tasks: dict[str, Lane], page: str) -> None:
+def test_other_pages_are_shown_for_a_queue_with_tasks_in_lanes(
+    admin_client: Client, tasks: dict[str, Lane], page: str
+) -> None:
     assert words(admin_client, page)
 
 

@@ -47,7 +47,7 @@ def test_limits_are_listed_with_their_tasks_and_values(admin_client: Client, que
     assert lines(admin_client, limit="mine", user="ann")[0].startswith("mine ann 0 1 at most 2 at once")
 
 
-def test_a_queue_without_waiting_tasks_says_so(admin_client: Client, queue: FairQueue) -> None:
+def test_the_page_says_that_no_task_waits_at_a_limit(admin_client: Client, queue: FairQueue) -> None:
     assert "No task of this queue waits at a limit by key" in read(admin_client, url())
 
 
@@ -55,7 +55,7 @@ def test_a_key_that_is_too_long_is_refused(admin_client: Client, queue: FairQueu
     assert "the key of a limit must be a non-empty string" in read(admin_client, url(limit="x" * 257))
 
 
-def test_closing_asks_first_and_is_recorded(admin_client: Client, queue: FairQueue, waiting: str) -> None:
+def test_closing_a_limit_is_confirmed_first_and_recorded(admin_client: Client, queue: FairQueue, waiting: str) -> None:
     answer = post(admin_client, url(), action="close", limit=HOSTILE)
     assert "starts on any worker until it opens" in words_of(answer.content.decode())
     assert not queue.limit(HOSTILE).stats().is_closed

@@ -126,7 +126,7 @@ def test_the_page_of_queues_links_to_lists_of_tasks_and_dead_letters(admin_clien
     assert "dead-letters/?queue=mail" in text
 
 
-def test_a_worker_leads_to_what_it_runs(admin_client: Client, queue: FairQueue, entry: str) -> None:
+def test_the_page_of_a_worker_links_to_its_running_tasks(admin_client: Client, queue: FairQueue, entry: str) -> None:
     queue.heartbeat("w-1", {"running": "1", "concurrency": "4"})
     queue.push(Task.create("else", 1, {}, task_id="other"))
     pop(queue, "w-2", ["else"])

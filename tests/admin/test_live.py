@@ -56,7 +56,7 @@ def test_each_slot_is_drawn_by_user(admin_client: Client, queue: FairQueue) -> N
     ]
 
 
-def test_a_report_that_is_older_ends_earlier(admin_client: Client, queue: FairQueue) -> None:
+def test_the_row_of_an_older_report_ends_earlier(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "old", ["ann"] * 60, age=10.5)
     beat(queue, "short", ["bob"] * 5)
     (_old, paths), (_short, short_paths) = admin_client.get(URL).context["slots"]
@@ -111,7 +111,7 @@ def test_waiting_users_are_shown_with_the_reason(admin_client: Client, queue: Fa
     assert HOSTILE not in admin_client.get(URL).content.decode()
 
 
-def test_a_user_of_the_chart_who_is_forgotten_stays(admin_client: Client, queue: FairQueue) -> None:
+def test_a_forgotten_user_stays_in_the_chart(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["gone"] * 60)
     (gone,) = users(admin_client).values()
     assert (gone.user_id, gone.seconds, gone.waits) == ("gone", 60, "")

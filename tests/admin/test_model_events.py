@@ -50,7 +50,7 @@ def test_each_model_event_is_listed_with_counts(admin_client: Client, queue: Fai
     assert '<time datetime="20' in text
 
 
-def test_a_project_without_model_events_is_told_so(admin_client: Client, queue: FairQueue) -> None:
+def test_the_page_says_that_a_project_has_no_model_events(admin_client: Client, queue: FairQueue) -> None:
     assert "No model events are declared" in page(admin_client)
 
 

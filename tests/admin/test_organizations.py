@@ -62,7 +62,7 @@ def test_organizations_are_listed_with_their_figures_and_settings(admin_client: 
     assert "shard" not in text
 
 
-def test_the_list_is_of_the_chosen_queue(admin_client: Client, queue: FairQueue) -> None:
+def test_the_list_shows_organizations_of_the_chosen_queue(admin_client: Client, queue: FairQueue) -> None:
     join(queue, "acme", "ann")
     join(get_queue("mail"), "bolt", "ann")
     assert [line.split()[0] for line in lines(admin_client)] == ["acme"]
@@ -112,7 +112,7 @@ def test_the_list_reads_each_organization_of_the_page_once(
     assert found[1] <= 1.1 * (trips + 1)
 
 
-def test_an_organization_of_all_shards_is_one(
+def test_an_organization_on_several_shards_has_one_row(
     admin_client: Client, server: Server, redis: Redis, settings: Settings
 ) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUES": {"default": {"SHARDS": 4}}}
@@ -146,7 +146,7 @@ def test_an_unknown_organization_gets_a_weight_before_its_first_member(admin_cli
     assert queue.organization("acme").stats().weight == 4
 
 
-def test_a_name_that_can_not_be_one_is_explained(admin_client: Client, queue: FairQueue) -> None:
+def test_an_impossible_name_of_an_organization_is_explained(admin_client: Client, queue: FairQueue) -> None:
     text = shown(admin_client, organization="x" * 300)
     assert 'class="fq-error" role="alert"' in text
     assert "organization must be a non-empty string of at most 256 bytes, got 300 bytes" in text

@@ -143,7 +143,7 @@ def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: Fair
 
 
 @pytest.mark.usefixtures("each_page_reads_status")
-def test_dangers_for_tasks_are_told_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+def test_dangers_for_tasks_are_explained_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
     queue.push(Task.create("a", 3, 1))
     text = words_of(shown(admin_client))
     assert "No workers Tasks are waiting, and nothing works on them" in text
@@ -231,7 +231,7 @@ def test_the_overview_estimates_when_the_backlog_is_done(admin_client: Client, q
     assert re.search(r"Backlog growing by (8|9|10)[.\d]* tasks/s", words_of(shown(admin_client, hours="24")))
 
 
-def test_deployments_of_the_time_shown_are_marked(admin_client: Client, queue: FairQueue) -> None:
+def test_deployments_are_marked_in_the_charts(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     for version, age in (("abc1234", 7200), ("<b>next</b>", 120)):
         queue.heartbeat(version, {"code_version": version}, now=now - age)

@@ -74,7 +74,9 @@ def costs(redis: Redis, queue: FairQueue, client: Client) -> dict[str, tuple[int
 
 @pytest.mark.slow  # tests/admin/test_pages.py bounds the commands of each page, at one size
 @pytest.mark.usefixtures("few_at_once")
-def test_twice_as_much_costs_the_same(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+def test_pages_of_a_queue_twice_as_large_send_as_many_commands(
+    admin_client: Client, queue: FairQueue, redis: Redis
+) -> None:
     fill(queue, SMALL)
     once = costs(redis, queue, admin_client)
     redis.flushdb()

@@ -110,7 +110,7 @@ def filled(queue: FairQueue) -> FairQueue:
         ("dependencies", [], {"task": "b"}),
     ],
 )
-def test_staff_who_may_only_look_see_no_buttons_and_change_nothing(
+def test_staff_with_view_permissions_see_no_buttons_and_change_nothing(
     client: Client, admin_client: Client, filled: FairQueue, page: str, args: list[str], query: dict[str, str]
 ) -> None:
     where = page_url(page, *args, **query)
@@ -127,7 +127,7 @@ def test_staff_who_may_only_look_see_no_buttons_and_change_nothing(
     assert (filled.user("ann").stats().paused, filled.schedules.get("s").enabled) == (False, True)
 
 
-def test_breadcrumbs_are_what_this_django_styles(admin_client: Client, queue: FairQueue) -> None:
+def test_breadcrumbs_have_the_markup_of_the_installed_django(admin_client: Client, queue: FairQueue) -> None:
     def breadcrumbs(where: str) -> str:
         found = re.search('<(\\w+) class="breadcrumbs"', admin_client.get(where).content.decode())
         assert found
@@ -156,12 +156,14 @@ class TestSimple:
         for banned in ("<script", "<style", " style=", " onclick=", "javascript:"):
             assert banned not in ours
 
-    def test_a_fragment_is_the_content_alone(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_fragment_contains_only_the_content_of_its_page(
+        self, admin_client: Client, queue: FairQueue, page: Any
+    ) -> None:
         text = admin_client.get(url(page.name), headers={FRAGMENT_HEADER: "1"}).content.decode()
         assert "<html" not in text
         assert "fq-menu" not in text
 
-    def test_a_page_is_of_the_chosen_queue(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
+    def test_a_page_shows_the_chosen_queue(self, admin_client: Client, queue: FairQueue, page: Any) -> None:
         assert '<option value="mail" selected>' in admin_client.get(url(page.name), {"queue": "mail"}).content.decode()
         assert admin_client.get(url(page.name), {"queue": "nowhere"}).status_code == 404
 
@@ -223,7 +225,7 @@ def test_the_index_leads_to_the_first_page(admin_client: Client, queue: FairQueu
 
 
 @pytest.mark.parametrize("page", SIMPLE, ids=lambda page: page.name)
-def test_the_index_leads_to_the_first_page_that_one_may_see(client: Client, queue: FairQueue, page: Any) -> None:
+def test_the_index_leads_to_the_first_page_that_the_user_may_see(client: Client, queue: FairQueue, page: Any) -> None:
     log_in(client, page.permission)
     assert reverse(CHANGELIST) in client.get(reverse("admin:index")).content.decode()
     answer: Any = client.get(reverse(CHANGELIST), {"queue": "mail"}, follow=True)
@@ -232,12 +234,12 @@ def test_the_index_leads_to_the_first_page_that_one_may_see(client: Client, queu
     assert answer.redirect_chain == ([] if first is PAGES[0] else [(f"{url(first.name)}?queue=mail", 302)])
 
 
-def test_staff_who_may_see_no_page_are_refused_at_the_first(client: Client, queue: FairQueue) -> None:
+def test_staff_without_any_permission_are_refused_by_the_index(client: Client, queue: FairQueue) -> None:
     log_in(client, "view_outboxentry")
     assert client.get(reverse(CHANGELIST)).status_code == 403
 
 
-def test_an_id_that_can_not_be_one_leads_to_the_list(admin_client: Client, queue: FairQueue) -> None:
+def test_an_impossible_id_leads_to_the_list(admin_client: Client, queue: FairQueue) -> None:
     for name, others in (("task", "tasks"), ("dead_letter", "dead_letters")):
         for text in ("x" * 300, f"{'x' * 300}~1"):
             where = reverse(f"admin:django_fairque_{name}", args=[text])

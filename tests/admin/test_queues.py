@@ -114,7 +114,9 @@ def test_a_pause_may_have_a_note_and_an_end(admin_client: Client, queue: FairQue
 
 
 @pytest.mark.parametrize("confirm", [None, "", "no", "YES"])
-def test_a_queue_is_not_purged_without_a_yes(admin_client: Client, mail: FairQueue, confirm: str | None) -> None:
+def test_a_queue_is_not_purged_without_a_confirmation(
+    admin_client: Client, mail: FairQueue, confirm: str | None
+) -> None:
     html = content(act(admin_client, "purge", **({} if confirm is None else {"confirm": confirm})))
     for words in ("Purge queue mail?", "7 tasks wait", 'name="confirm" value="yes"'):
         assert words in html

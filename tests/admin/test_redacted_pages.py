@@ -71,7 +71,7 @@ def test_pages_of_the_outbox_hide_secrets(admin_client: Client, queue: FairQueue
     assert "4711" in text
 
 
-def test_a_damaged_outbox_entry_is_not_shown(admin_client: Client, queue: FairQueue) -> None:
+def test_the_payload_of_a_damaged_outbox_entry_is_hidden(admin_client: Client, queue: FairQueue) -> None:
     entry = OutboxEntry.objects.create(queue="default", user_id="acme", task_id="t", tasks='[{"password": "swordfish')
     text = read(admin_client, page_url("outboxentry_change", str(entry.pk)))
     assert "swordfish" not in text

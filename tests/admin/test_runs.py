@@ -65,7 +65,7 @@ def test_a_run_is_drawn_over_time_with_its_critical_path(admin_client: Client, d
     assert "style=" not in text.split('class="fq-run"')[1].split("</table>")[0]
 
 
-def test_a_queue_without_runs_and_an_unknown_run_are_told(admin_client: Client, queue: FairQueue) -> None:
+def test_a_queue_without_runs_and_an_unknown_run_are_explained(admin_client: Client, queue: FairQueue) -> None:
     queue.push(Task.create("bob", 3, None))
     assert "This queue has no runs." in shown(admin_client)
     assert "knows no run" in led_to(admin_client, page_url("run", "nothing"), "runs")

@@ -69,7 +69,7 @@ def make_schedule(queue: FairQueue, name: str = "a", payload: Any = 1, **options
     return queue.schedules.add(name, task=Task.create("ann", 3, payload, name=TASK), **{**when, **options})
 
 
-def test_times_are_told_in_words_and_in_the_zone_of_the_schedule(admin_client: Client, queue: FairQueue) -> None:
+def test_run_times_are_described_in_the_zone_of_the_schedule(admin_client: Client, queue: FairQueue) -> None:
     payload = {"args": ["geheim"], "kwargs": {}}
     make_schedule(queue, payload=payload, cron="0 9 * * 1-5", timezone="Asia/Tokyo")
     make_schedule(queue, "b", payload, every=300, now=2e9, enabled=False)

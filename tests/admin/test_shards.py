@@ -48,7 +48,7 @@ def test_the_table_has_the_figures_of_each_shard(admin_client: Client, queue: Fa
     assert not [row for row in rows if row.startswith("mail/")]
 
 
-def test_the_overview_counts_all_of_them(admin_client: Client, queue: FairQueue) -> None:
+def test_the_overview_counts_the_tasks_of_all_shards(admin_client: Client, queue: FairQueue) -> None:
     html = page(admin_client, "overview")
     assert re.search(r"Queued\D*10\b", words_of(html))
     users = {name for shard in queue.shards for name in shard.users().items}

@@ -59,7 +59,9 @@ def test_an_unknown_order_or_time_span_leads_to_the_default(
     assert text in led_to(admin_client, URL, "task_names", query)
 
 
-def test_other_names_are_named_so_and_hostile_ones_are_text(admin_client: Client, queue: FairQueue) -> None:
+def test_an_empty_name_is_shown_as_other_names_and_a_hostile_name_as_text(
+    admin_client: Client, queue: FairQueue
+) -> None:
     for name in ("", "<script>alert(1)</script>\x00"):
         run_attempts(queue, name, 1)
     html = shown(admin_client)

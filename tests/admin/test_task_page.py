@@ -143,7 +143,7 @@ def test_the_page_of_a_task_begins_with_its_state_and_the_next_action(
         ("", "", ""),
     ],
 )
-def test_the_page_of_a_running_task_shows_the_line_at_which_it_is(
+def test_the_page_of_a_running_task_shows_its_current_line(
     admin_client: Client, queue: FairQueue, line: str, unresponsive_since: str, sentence: str
 ) -> None:
     push(queue)
@@ -211,7 +211,7 @@ def test_bars_of_attempts_are_as_long_as_their_parts() -> None:
 @pytest.mark.parametrize(
     ("traceback", "frame"), [("", ""), ("no frame", ""), ('T\n  File "a"\n  File "b"\nE', '  File "b"\nE')]
 )
-def test_the_last_frame_of_a_traceback(traceback: str, frame: str) -> None:
+def test_the_last_frame_of_a_traceback_is_found(traceback: str, frame: str) -> None:
     assert last_frame(traceback) == frame
 
 

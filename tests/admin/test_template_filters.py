@@ -60,5 +60,5 @@ def test_a_moment_is_relative_with_the_sites_time_and_zone(value: Any, settings:
     ("passed", "text"),
     [(0.2, "now"), (7.5, "7 s ago"), (4000, "1 h ago"), (200_000, "2 d ago"), (-95, "in 1 min"), (-7200.5, "in 2 h")],
 )
-def test_a_moment_is_told_relative_to_now(passed: float, text: str) -> None:
+def test_a_moment_is_described_relative_to_now(passed: float, text: str) -> None:
     assert f">{text}</time>" in rendered("moment", time.time() - passed)

@@ -143,7 +143,7 @@ def test_a_noisy_user_is_named_with_the_waits_of_the_others(admin_client: Client
     assert '<span class="fq-flag">noisy</span>' in shown(admin_client)
 
 
-def test_a_noisy_user_is_found_on_whatever_page_it_would_be(admin_client: Client, queue: FairQueue) -> None:
+def test_a_noisy_user_of_any_page_of_the_list_is_named(admin_client: Client, queue: FairQueue) -> None:
     queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(3)])
     push(queue, "zulu", 400)
     push(queue, "zebra", 90)
@@ -159,7 +159,7 @@ def test_a_noisy_user_is_found_on_whatever_page_it_would_be(admin_client: Client
     assert answer.content.decode().count('<span class="fq-flag">noisy</span>') == 2
 
 
-def test_many_users_with_much_are_not_noisy(admin_client: Client, queue: FairQueue) -> None:
+def test_many_users_with_many_tasks_are_not_noisy(admin_client: Client, queue: FairQueue) -> None:
     queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(5)])
     answer = admin_client.get(url())
     assert answer.context["remarks"] == []
@@ -223,7 +223,7 @@ def test_a_user_with_little_waiting_next_to_idle_users_is_not_noisy(admin_client
     assert [user for user, row in rows(admin_client).items() if row.is_noisy] == ["bulk"]
 
 
-def test_each_verdict_about_a_user_is_given(admin_client: Client, queue: FairQueue) -> None:
+def test_each_verdict_about_a_user_has_its_sentence(admin_client: Client, queue: FairQueue) -> None:
     for user, took in (("rich", 8), ("even", 3), ("poor", 1)):
         work(queue, user, waited=0, took=took)
     for user in ("rich", "even", "poor", "capped", "paused"):
@@ -331,7 +331,7 @@ def test_users_are_listed_by_prefix(admin_client: Client, queue: FairQueue) -> N
     assert 'class="fq-error" role="alert"' in shown(admin_client, prefix="x" * 300)
 
 
-def test_limits_of_users_are_told_in_words(admin_client: Client, queue: FairQueue) -> None:
+def test_limits_of_users_are_described_in_words(admin_client: Client, queue: FairQueue) -> None:
     user = queue.user("ann")
     user.set_max_running(2)
     user.set_rate("100/m")
@@ -666,7 +666,7 @@ def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
     assert queue.user("ann").stats().weight == 1, "all or nothing"
 
 
-def test_a_purge_asks_with_the_count_and_then_does_it(admin_client: Client, queue: FairQueue) -> None:
+def test_a_purge_is_confirmed_with_the_number_of_tasks_first(admin_client: Client, queue: FairQueue) -> None:
     push(queue, "ann", 3)
     push(queue, "ann", 2, execute_after=4e9)
     push(queue, "bob", 1)

@@ -86,7 +86,9 @@ def test_reserved_slots_are_shown(admin_client: Client, queue: FairQueue) -> Non
     assert "2 / 4 reserved: urgent 1, normal 2 " in words_of(read(admin_client, url()))
 
 
-def test_shows_the_version_of_the_projects_code(admin_client: Client, queue: FairQueue, settings: Settings) -> None:
+def test_a_worker_is_shown_with_the_version_of_the_project_s_code(
+    admin_client: Client, queue: FairQueue, settings: Settings
+) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": "2026-11 <b>&"}
     beat(queue)
     queue.heartbeat("w2", {"code_version": "x" * 100_000})
@@ -96,7 +98,7 @@ def test_shows_the_version_of_the_projects_code(admin_client: Client, queue: Fai
     assert "x" * 101 not in html
 
 
-def test_a_worker_that_serves_everyone_says_so(admin_client: Client, queue: FairQueue) -> None:
+def test_a_worker_for_all_users_is_marked(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, users="*", steal="*")
     assert "steals from everyone" in read(admin_client, url())
 

@@ -150,7 +150,9 @@ def test_tasks_have_the_default_user_if_no_middleware_sets_one(
     assert users(queue) == ["default"]
 
 
-def test_a_user_set_in_the_view_or_by_another_middleware(rf: RequestFactory, queue: FairQueue, note: Any) -> None:
+def test_a_user_set_in_the_view_or_by_another_middleware_is_the_user_of_the_tasks(
+    rf: RequestFactory, queue: FairQueue, note: Any
+) -> None:
     def view(request: HttpRequest) -> HttpResponse:
         for user in (User(pk=5), User(pk=6), AnonymousUser()):
             request.user = user
@@ -219,7 +221,7 @@ async def test_enqueue_in_a_coroutine_raises_advice(aclient: AsyncClient, note: 
 
 
 @pytest.mark.parametrize("user", [User(pk=9), AnonymousUser()])
-async def test_a_user_set_by_a_coroutine_counts(queue: FairQueue, note: Any, user: Any) -> None:
+async def test_tasks_belong_to_the_user_that_a_coroutine_has_set(queue: FairQueue, note: Any, user: Any) -> None:
     async def view(request: HttpRequest) -> HttpResponse:
         request.user = user
         await note.aenqueue()

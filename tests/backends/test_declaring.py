@@ -30,7 +30,7 @@ from .project import tasks
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_a_declared_task_is_of_our_class_and_can_be_called(queue: FairQueue) -> None:
+def test_a_declared_task_has_the_class_of_the_backend_and_can_be_called(queue: FairQueue) -> None:
     assert isinstance(tasks.add, FairqueTask)
     assert tasks.add.call(1, 2) == 3
     add_async: Any = tasks.add_async
@@ -59,7 +59,7 @@ def test_a_declaration_names_a_user(queue: FairQueue) -> None:
     assert queue.get_task(declared.using(user_id=8).enqueue(1).id).user_id == "8"
 
 
-def test_a_task_that_was_declared_for_another_backend_can_be_sent_here(queue: FairQueue, settings: Settings) -> None:
+def test_a_task_of_another_backend_can_be_sent_by_this_backend(queue: FairQueue, settings: Settings) -> None:
     immediate = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
     ours = settings.TASKS["default"]
     settings.TASKS = {
@@ -87,7 +87,9 @@ def test_the_check_finds_queues_that_are_not_declared(queue: FairQueue, settings
     assert "'elsewhere' is not a queue of django_fairque; expected some of 'default', 'mail'" in message.msg
 
 
-def test_the_check_leaves_a_configuration_with_mistakes_to_its_own(queue: FairQueue, settings: Settings) -> None:
+def test_the_check_of_queues_does_not_report_mistakes_of_the_configuration(
+    queue: FairQueue, settings: Settings
+) -> None:
     settings.FAIRQUE = {"NONSENSE": 1}
     assert default_task_backend.check() == []
 

@@ -50,7 +50,7 @@ def sent(queue: FairQueue, *args: int) -> Record:
     return queue.get_task(add.enqueue(*(args or (1,))).id)
 
 
-def test_without_options_failures_are_not_retried_and_the_queue_has_the_other_limits(queue: FairQueue) -> None:
+def test_without_options_tasks_are_not_retried_and_have_the_limits_of_the_queue(queue: FairQueue) -> None:
     task = sent(queue)
     assert (task.max_retries, task.max_deliveries, task.timeout) == (0, 0, None)
 
@@ -334,14 +334,14 @@ class TestLanes:
         result = add.using(priority=70).enqueue(1)
         assert default_task_backend.get_result(result.id).task.priority == 70
 
-    def test_such_a_priority_counts_before_a_block(self, queue: FairQueue, configure: Configure) -> None:
+    def test_a_priority_that_stands_for_a_lane_counts_before_a_block(
+        self, queue: FairQueue, configure: Configure
+    ) -> None:
         configure(URGENT_PRIORITY=50)
         with lane("bulk"):
             assert [self.lane(queue, priority)[0] for priority in (60, 40, 0)] == ["urgent", "bulk", "bulk"]
 
-    def test_a_lane_for_all_tasks_or_for_a_path_counts_before_priorities(
-        self, queue: FairQueue, configure: Configure
-    ) -> None:
+    def test_a_lane_in_the_options_counts_before_priorities(self, queue: FairQueue, configure: Configure) -> None:
         configure(LANE="bulk", URGENT_PRIORITY=50)
         assert self.lane(queue, 60) == ("bulk", Priority.NORMAL)
         configure(URGENT_PRIORITY=50, TASK_OPTIONS={ADD: {"LANE": "normal"}})
@@ -379,7 +379,9 @@ class TestLanes:
             ),
         ],
     )
-    def test_a_mistake_is_explained(self, configure: Configure, options: dict[str, Any], expected: str) -> None:
+    def test_a_mistake_in_the_priorities_of_lanes_is_explained(
+        self, configure: Configure, options: dict[str, Any], expected: str
+    ) -> None:
         configure(**options)
         with pytest.raises(InvalidTaskBackend) as caught:
             add.enqueue(1)

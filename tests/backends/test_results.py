@@ -123,7 +123,7 @@ def test_a_path_to_no_exception_is_not_resolved(queue: FairQueue, path: str) -> 
         _ = result.errors[0].exception_class
 
 
-def test_a_task_that_was_never_started_has_an_error_all_the_same(queue: FairQueue) -> None:
+def test_an_expired_task_that_never_started_has_an_error(queue: FairQueue) -> None:
     task = Task.create("a", 3, {"args": [1], "kwargs": {}}, name=tasks.add.module_path, expires_at=1001.0)
     queue.push(task, now=1000.0)
     queue.sweep(now=1002.0)
@@ -183,7 +183,7 @@ def test_the_backend_declares_what_it_supports(queue: FairQueue) -> None:
     assert all(getattr(default_task_backend, f"supports_{feature}") is True for feature in features)
 
 
-def test_a_result_is_the_same_wherever_it_is_looked_at(queue: FairQueue, configure: Configure) -> None:
+def test_a_result_that_is_read_again_equals_the_result_of_enqueue(queue: FairQueue, configure: Configure) -> None:
     result = tasks.add.using(priority=-7).enqueue(1)
     assert dataclasses.asdict(tasks.add.get_result(result.id)) == dataclasses.asdict(result)
 

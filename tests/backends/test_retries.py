@@ -79,7 +79,9 @@ def test_the_backoff_function_ends_the_retries_or_delays_them(queue: FairQueue, 
     assert due - queue.get_task(waiting.id).created_at == pytest.approx(3600, abs=10)
 
 
-def test_a_retry_that_the_task_asks_for_does_not_call_it(queue: FairQueue, configure: Configure) -> None:
+def test_a_retry_that_the_task_requests_does_not_call_the_backoff_function(
+    queue: FairQueue, configure: Configure
+) -> None:
     configure(MAX_ATTEMPTS=2, BACKOFF=pause)
     result = task(again).enqueue()
     assert run_tasks() == 1
@@ -91,14 +93,14 @@ def again() -> None:
     raise Retry(delay=600)
 
 
-def test_the_function_gets_a_result_if_the_attempt_was_ended_from_outside(queue: FairQueue) -> None:
+def test_the_backoff_function_gets_a_result_if_the_attempt_was_ended_from_outside(queue: FairQueue) -> None:
     task(fail).enqueue("broken")
     answers.append(5)
     assert ResultBackoff(pause)(pop(queue), SoftTimeLimitExceeded("too long")) == 5
     assert calls == [("too long", 1, "FAILED", ["django_fairque.tasks.errors.SoftTimeLimitExceeded"])]
 
 
-def test_the_options_may_stand_where_the_proposal_has_them(queue: FairQueue, settings: Settings) -> None:
+def test_attempts_and_backoff_may_be_set_outside_of_options(queue: FairQueue, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "MAX_ATTEMPTS": 2, "BACKOFF": pause}}
     assert run(task(fail).enqueue("broken")).attempts == 2
     assert len(calls) == 2

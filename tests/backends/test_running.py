@@ -78,7 +78,7 @@ def test_a_result_that_is_no_json_is_a_failure(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("work", [tasks.describe, tasks.describe_async], ids=lambda work: work.name)
-def test_nothing_is_tried_again_unless_the_options_say_so(queue: FairQueue, configure: Configure, work: Any) -> None:
+def test_tasks_are_retried_only_if_the_options_say_so(queue: FairQueue, configure: Configure, work: Any) -> None:
     once = work.enqueue(2)
     configure(MAX_RETRIES=1)
     twice = work.enqueue(2)
@@ -105,12 +105,12 @@ def test_the_context_knows_of_earlier_attempts(queue: FairQueue, configure: Conf
     }
 
 
-def test_a_retry_that_the_task_asked_for_is_no_error(queue: FairQueue) -> None:
+def test_a_retry_that_the_task_requested_is_no_error(queue: FairQueue) -> None:
     result = run(tasks.fail.enqueue("Retry"))
     assert (result.status, result.errors, result.attempts) == (TaskResultStatus.READY, [], 1)
 
 
-def test_the_context_counts_retries_that_the_task_asked_for(queue: FairQueue) -> None:
+def test_the_context_counts_retries_that_the_task_requested(queue: FairQueue) -> None:
     result = run(tasks.ask_again.enqueue(3))
     assert (result.return_value, result.attempts, result.errors) == (3, 3, [])
 

@@ -39,13 +39,15 @@ add: Any = tasks.add
         (100, Priority.CRITICAL),
     ],
 )
-def test_a_priority_of_django_is_mapped_to_one_of_ours(queue: FairQueue, number: int, priority: Priority) -> None:
+def test_a_priority_of_django_is_mapped_to_a_priority_of_the_queue(
+    queue: FairQueue, number: int, priority: Priority
+) -> None:
     result = add.using(priority=number).enqueue(1)
     assert queue.get_task(result.id).priority is priority
     assert add.get_result(result.id).task.priority == number
 
 
-def test_headers_are_next_to_what_django_knows_of_a_task(queue: FairQueue, settings: Settings) -> None:
+def test_headers_are_stored_with_a_task_of_django(queue: FairQueue, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "MIDDLEWARE": ["tests.tasks.test_middleware.Language"]}
     with translation.override("ja"):
         result = add.using(priority=50).enqueue(1)
@@ -123,7 +125,7 @@ def test_moments_are_naive_in_a_project_without_time_zones(queue: FairQueue, set
     assert (found, found.enqueued_at.tzinfo) == (result, None)
 
 
-def test_a_task_is_sent_to_the_queue_it_names(queue: FairQueue) -> None:
+def test_a_task_is_sent_to_its_named_queue(queue: FairQueue) -> None:
     result = add.using(queue_name="mail").enqueue(1)
     assert 0 < len(result.id) <= 64, "longer ids are not valid for Django"
     assert get_queue("mail").get_task(result.id).name == "tests.backends.project.tasks.add"

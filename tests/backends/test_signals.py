@@ -106,7 +106,7 @@ def test_receivers_run_in_the_thread_of_the_task(queue: FairQueue) -> None:
     assert (len(threads), len(set(threads) - {threading.current_thread().name})) == (2, 1)
 
 
-def test_a_receiver_that_fails_harms_nothing(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_receiver_does_not_fail_the_task(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     def broken(**_: Any) -> None:
         raise LookupError("of the receiver")
 

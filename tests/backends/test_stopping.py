@@ -131,7 +131,7 @@ async def test_a_task_that_cancels_itself_has_failed(queue: FairQueue, ends: lis
     assert [error.exception_class for error in stored.errors] == [asyncio.CancelledError]
 
 
-async def test_a_cancellation_of_its_own_is_an_error_in_a_worker_that_was_idle_too(queue: FairQueue) -> None:
+async def test_a_coroutine_that_is_canceled_from_inside_fails_in_a_worker_that_was_idle(queue: FairQueue) -> None:
     worker = AsyncWorker()
     running = asyncio.ensure_future(run(worker))
     await asyncio.to_thread(eventually, queue.workers)

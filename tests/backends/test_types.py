@@ -60,7 +60,7 @@ def test_using_takes_a_user_and_a_time_from_now(queue: FairQueue, user_id: str |
     assert queue.get_task(result.id).user_id == str(user_id)
 
 
-def test_a_coroutine_and_a_task_with_a_context(queue: FairQueue) -> None:
+def test_coroutines_and_tasks_with_a_context_have_the_types_of_their_functions(queue: FairQueue) -> None:
     sent, counted = send.using(user_id="ann").enqueue("acme"), attempt.using(user_id="ann").enqueue("acme")
     assert run_tasks() == 2
     for result, value in ((sent, "acme"), (counted, 1)):

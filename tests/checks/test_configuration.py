@@ -70,7 +70,7 @@ def test_settings_at_their_limits_pass_the_checks(check: Check, fairque: Any) ->
 
 
 @pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 3 * * mon-fri"])
-def test_a_cron_that_fires_some_day(check: Check, cron: str) -> None:
+def test_a_cron_that_fires_on_a_rare_date_passes_the_checks(check: Check, cron: str) -> None:
     (message,) = check({"REDIS": HERE, "SCHEDULES": {"a": {**SCHEDULE, "CRON": cron}}})
     assert ids([message]) == ["E010"]  # only that nobody has such a task
     assert "no task named 'shop.report'" in message.msg
@@ -129,7 +129,7 @@ class TestVariables:
     @pytest.mark.parametrize(
         "name", ["FAIRQUE_PORT", "FAIRQUE_SERVICE_HOST", "FAIRQUE_SETTINGS", "FAIRQUE_", "FAIRQUE"]
     )
-    def test_variables_of_other_software_are_no_mistake(self, check: Check, name: str) -> None:
+    def test_environment_variables_of_other_software_are_no_mistake(self, check: Check, name: str) -> None:
         variables: dict[str, Any] = {name: "1"}
         assert ids(check({"REDIS": HERE}, **variables)) == []
 
@@ -153,7 +153,7 @@ class TestSweepIntervals:
 
 @pytest.mark.parametrize("path", ["nowhere.to.be.Found", "os.getcwd"])
 @pytest.mark.parametrize("deploy", [True, False])
-def test_a_credential_provider_that_can_not_be_used(check: Check, path: str, deploy: bool) -> None:
+def test_a_credential_provider_that_can_not_be_used_is_an_error(check: Check, path: str, deploy: bool) -> None:
     redis = {"HOST": "localhost", "CREDENTIAL_PROVIDER": path}
     (error,) = check({"REDIS": redis}, deploy=deploy)
     assert ids([error]) == ["E018"]

@@ -76,7 +76,7 @@ def test_the_embedded_server_is_for_development(
         ({"CONN_MAX_AGE": 60, "ENGINE": "django.db.backends.sqlite3"}, {}, []),
     ],
 )
-def test_session_variables_stay_in_connections_that_are_kept(
+def test_connections_that_keep_session_variables_are_a_warning(
     check: Check,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,

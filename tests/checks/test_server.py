@@ -61,7 +61,7 @@ def test_the_deployment_check_reports_options_of_the_server_that_can_lose_tasks(
     assert check(at(fit)) == []  # a check without --deploy asks no server
 
 
-def test_a_key_of_producers_that_the_settings_do_not_have(check: Check, fit: Server, settings: Settings) -> None:
+def test_an_unknown_signing_key_of_producers_is_reported(check: Check, fit: Server, settings: Settings) -> None:
     with fit.client() as client:
         FairQueue(client).push(Task.create("u", 3, {}))
         assert check(at(fit), deploy=True) == []
@@ -84,7 +84,7 @@ def test_a_declared_queue_without_a_worker_is_reported_while_others_have_one(che
     assert "start one with manage.py fairque_worker --queue mail" in message.msg
 
 
-def test_a_log_that_is_declared_is_instead_of_the_file(check: Check, fit: Server) -> None:
+def test_a_declared_managed_log_replaces_the_append_only_file(check: Check, fit: Server) -> None:
     with fit.client() as client:
         client.config_set("appendonly", "no")
     assert check(at(fit, DURABILITY="managed-log"), deploy=True) == []

@@ -168,7 +168,7 @@ class TestSchedules:
 @pytest.mark.parametrize(
     ("atomic", "on_commit", "found"), [(True, False, ["W007"]), (True, True, []), (False, False, [])]
 )
-def test_sending_before_the_commit_of_every_request(
+def test_sending_tasks_before_the_commit_of_requests_is_a_warning(
     check: Check, settings: Settings, monkeypatch: pytest.MonkeyPatch, atomic: bool, on_commit: bool, found: list[str]
 ) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", atomic)

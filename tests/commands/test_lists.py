@@ -60,7 +60,7 @@ def test_a_list_sorts_a_limited_number_of_rows_and_says_so(
     assert run("fairque_user", "list", "--sort", "user").endswith("\nthere are more than the 2 that were sorted\n")
 
 
-def test_an_incident_is_printed_with_whom_it_hurt(queue: FairQueue, run: Run) -> None:
+def test_an_incident_is_printed_with_its_affected_users(queue: FairQueue, run: Run) -> None:
     now = time.time()
     queue.push_batch([Task.create("acme", 3, None, sla=1, max_retries=0) for _ in range(3)], now=now - 60)
     queue.incidents.open_limit("depth", "too many", now=now - 50)

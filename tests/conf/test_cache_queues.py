@@ -82,7 +82,9 @@ def test_a_queue_uses_the_unix_socket_of_a_cache(
 
 @both
 @pytest.mark.parametrize("as_list", [False, True])
-def test_the_first_of_several_locations(serve: Serve, tcp: tuple[Server, int], backend: str, as_list: bool) -> None:
+def test_a_queue_uses_the_first_of_several_locations_of_a_cache(
+    serve: Serve, tcp: tuple[Server, int], backend: str, as_list: bool
+) -> None:
     server, port = tcp
     locations = [f"redis://127.0.0.1:{port}/2", "redis://127.0.0.1:1/2"]
     serve(backend, locations if as_list else ",".join(locations))
@@ -90,7 +92,9 @@ def test_the_first_of_several_locations(serve: Serve, tcp: tuple[Server, int], b
 
 
 @both
-def test_a_database_among_the_options(serve: Serve, tcp: tuple[Server, int], backend: str) -> None:
+def test_a_queue_uses_the_database_in_the_options_of_a_cache(
+    serve: Serve, tcp: tuple[Server, int], backend: str
+) -> None:
     server, port = tcp
     options: dict[str, Any] = {"db": 5} if backend == DJANGO else {"CONNECTION_POOL_KWARGS": {"db": 5}}
     serve(backend, f"redis://127.0.0.1:{port}", options)
@@ -100,7 +104,9 @@ def test_a_database_among_the_options(serve: Serve, tcp: tuple[Server, int], bac
 @both
 @pytest.mark.parametrize("place", ["url", "options"])
 @pytest.mark.parametrize("user", ["", "bob"])
-def test_a_password_and_a_user(serve: Serve, tcp: tuple[Server, int], backend: str, place: str, user: str) -> None:
+def test_a_queue_uses_the_password_and_the_user_of_a_cache(
+    serve: Serve, tcp: tuple[Server, int], backend: str, place: str, user: str
+) -> None:
     server, port = tcp
     rules = ["resetpass", ">hunter 2@", "on", "~*", "&*", "+@all"]
     with server.client() as client:
@@ -116,7 +122,7 @@ def test_a_password_and_a_user(serve: Serve, tcp: tuple[Server, int], backend: s
     assert databases(server, username=user or None, password="hunter 2@") == {"db1"}
 
 
-def test_the_sentinels_of_django_redis(serve: Serve, sentinel: int) -> None:
+def test_a_queue_uses_the_sentinels_of_django_redis(serve: Serve, sentinel: int) -> None:
     options = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
@@ -135,7 +141,7 @@ def test_a_queue_uses_the_cluster_of_a_cache(serve: Serve, cluster: int) -> None
 
 
 @both
-def test_the_cache_s_impatience_is_not_the_queue_s(serve: Serve, server: Server, redis: Redis, backend: str) -> None:
+def test_a_queue_does_not_use_the_timeouts_of_a_cache(serve: Serve, server: Server, redis: Redis, backend: str) -> None:
     """A cache's time-outs would end each wait for work with an error."""
     short = {"socket_timeout": 0.0001, "socket_connect_timeout": 0.0001}
     serve(backend, server.url, short if backend == DJANGO else {name.upper(): value for name, value in short.items()})

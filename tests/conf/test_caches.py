@@ -41,7 +41,7 @@ def password(config: RedisConfig) -> str | None:
 
 
 @both
-class TestWhatIsTakenOver:
+class TestCopiedOptions:
     @pytest.mark.parametrize(
         "location",
         ["redis://bob:x%40y@h:7/3", ["redis://bob:x%40y@h:7/3"], "redis://bob:x%40y@h:7/3,redis://replica:7/3"],
@@ -63,7 +63,7 @@ class TestWhatIsTakenOver:
         assert (config.db, password(config), config.socket_timeout, config.endpoint) == (5, "y", 20, ("h", 6379))
 
 
-def test_the_options_of_django_s_backend(resolve: Any) -> None:
+def test_options_of_django_s_cache_backend_are_used(resolve: Any) -> None:
     options = {
         "db": "4",
         "username": "u",
@@ -80,7 +80,7 @@ def test_the_options_of_django_s_backend(resolve: Any) -> None:
     assert (config.ssl_ca_certs, config.ssl_cert_reqs, config.socket_timeout) == ("/ca", "none", 15)
 
 
-def test_the_options_of_django_redis(resolve: Any) -> None:
+def test_options_of_django_redis_are_used(resolve: Any) -> None:
     options = {
         "CLIENT_CLASS": "django_redis.client.DefaultClient",
         "USERNAME": "u",
@@ -124,12 +124,12 @@ def test_the_verification_of_certificates_is_copied_from_the_cache(
 
 
 @pytest.mark.parametrize(("backend", "word"), [(DJANGO, "a"), (DJANGO_REDIS, "a;b")])
-def test_a_location_is_parted_as_the_backend_parts_it(resolve: Any, backend: str, word: str) -> None:
+def test_a_location_is_split_as_the_cache_backend_splits_locations(resolve: Any, backend: str, word: str) -> None:
     config = resolve(backend, f"redis://:{word}@h,redis://i")
     assert (password(config), config.endpoint) == (word, ("h", 6379))
 
 
-def test_the_sentinels_of_django_redis(resolve: Any) -> None:
+def test_sentinels_of_django_redis_are_used(resolve: Any) -> None:
     options = {
         "CLIENT_CLASS": "django_redis.client.SentinelClient",
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
@@ -145,7 +145,7 @@ def test_the_sentinels_of_django_redis(resolve: Any) -> None:
     assert config.sentinel.password.get_secret_value() == "sp"
 
 
-def test_sentinels_and_primary_with_tls(resolve: Any) -> None:
+def test_sentinels_and_the_primary_can_both_use_tls(resolve: Any) -> None:
     tls = {"ssl": True, "ssl_ca_certs": "/ca"}
     options = {"SENTINELS": [("a", 1)], "SENTINEL_KWARGS": tls, "CONNECTION_POOL_KWARGS": tls}
     config = resolve(DJANGO_REDIS, "redis://main/0?is_master=1", options)
@@ -153,7 +153,7 @@ def test_sentinels_and_primary_with_tls(resolve: Any) -> None:
 
 
 @both
-def test_a_client_on_the_cache_s_server(
+def test_a_client_uses_the_server_and_database_of_the_cache(
     backend: str, settings: Settings, configure: Configure, server: Server, redis: Redis
 ) -> None:
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": f"unix://{server.socket}?db=2"}}
@@ -197,7 +197,7 @@ class TestMistakes:
         assert self.error(resolve, backend, location).endswith("cache 'queues' has no LOCATION")
 
     @both
-    def test_a_location_that_is_no_url(self, resolve: Any, backend: str) -> None:
+    def test_a_location_of_a_cache_that_is_no_valid_url_is_refused(self, resolve: Any, backend: str) -> None:
         message = self.error(resolve, backend, "redis://:hunter2@h/first")
         assert "cache 'queues' can't be used as it is: " in message
         assert "expected a database number after the host" in message
@@ -211,24 +211,26 @@ class TestMistakes:
             (DJANGO_REDIS, {"CLIENT_CLASS": "django_redis.client.ShardClient"}, "CLIENT_CLASS"),
         ],
     )
-    def test_an_option_that_cannot_be_taken_over(
+    def test_an_option_that_can_not_be_taken_over_is_refused(
         self, resolve: Any, backend: str, options: dict[str, Any], name: str
     ) -> None:
         expected = f"cache 'queues' has the option {name}, which can't be taken over; configure REDIS itself"
         assert expected in self.error(resolve, backend, "redis://h", options)
 
     @both
-    def test_an_option_of_the_url_that_cannot_be_taken_over(self, resolve: Any, backend: str) -> None:
+    def test_an_option_in_the_url_that_can_not_be_taken_over_is_refused(self, resolve: Any, backend: str) -> None:
         assert "has the option ssl_ciphers, " in self.error(resolve, backend, "rediss://h?ssl_ciphers=HIGH")
 
-    def test_a_factory_for_all_caches(self, resolve: Any, settings: Settings) -> None:
+    def test_an_unknown_connection_factory_for_all_caches_is_refused_for_django_redis(
+        self, resolve: Any, settings: Settings
+    ) -> None:
         settings.DJANGO_REDIS_CONNECTION_FACTORY = "django_redis.pool.ConnectionFactory"
         assert resolve(DJANGO_REDIS, "redis://h").endpoint == ("h", 6379)
         settings.DJANGO_REDIS_CONNECTION_FACTORY = "shop.Factory"
         assert resolve(DJANGO, "redis://h").endpoint == ("h", 6379)
         assert "has the option CONNECTION_FACTORY, " in self.error(resolve, DJANGO_REDIS, "redis://h")
 
-    def test_a_cluster_needs_to_be_called_one(self, resolve: Any) -> None:
+    def test_a_cluster_of_a_cache_must_be_declared_as_a_cluster(self, resolve: Any) -> None:
         options = {"CONNECTION_FACTORY": "shop.ClusterFactory", "REDIS_CLIENT_CLASS": "redis.cluster.RedisCluster"}
         assert "for a cluster set CLUSTER to True together with CACHE" in self.error(
             resolve, DJANGO_REDIS, "redis://h", options
@@ -239,6 +241,8 @@ class TestMistakes:
         assert "has the option REDIS_CLIENT_CLASS, " in self.error(resolve, DJANGO_REDIS, "redis://h", options)
 
     @pytest.mark.parametrize(("pool", "sentinels"), [({"ssl": True}, {}), ({}, {"ssl": True})])
-    def test_tls_to_the_sentinels_alone_or_to_the_primary_alone(self, resolve: Any, pool: Any, sentinels: Any) -> None:
+    def test_tls_for_only_the_sentinels_or_only_the_primary_is_refused(
+        self, resolve: Any, pool: Any, sentinels: Any
+    ) -> None:
         options = {"SENTINELS": [("a", 1)], "SENTINEL_KWARGS": sentinels, "CONNECTION_POOL_KWARGS": pool}
         assert "expected both or neither" in self.error(resolve, DJANGO_REDIS, "redis://main/0", options)

@@ -58,7 +58,7 @@ class TestOnAServer:
         await client.aclose()
         assert redis.info("keyspace").keys() == {"db3"}
 
-    def test_text_only_if_asked_for(self, server: Server, redis: Redis) -> None:
+    def test_a_client_decodes_replies_only_on_request(self, server: Server, redis: Redis) -> None:
         with RedisConfig(url=server.url).create_redis_client(decode_responses=True) as client:
             client.set("a", "b")
             assert client.get("a") == "b"
@@ -100,7 +100,7 @@ class DroppingServer:
         self._listener.close()
 
 
-class TestACommandIsSentOnce:
+class TestSingleAttempts:
     @pytest.fixture
     def dropping(self) -> Iterator[DroppingServer]:
         dropping = DroppingServer()
@@ -186,7 +186,7 @@ class TestOptions:
         await client.aclose()
 
     @pytest.mark.parametrize("make", [pool, async_pool])
-    def test_a_primary_found_by_sentinels(self, make: Any) -> None:
+    def test_a_pool_that_uses_sentinels_has_the_configured_options(self, make: Any) -> None:
         sentinel = {"nodes": ["a:1", "b:2"], "service": "main", "username": "su", "password": "sp"}
         made = make(sentinel=sentinel, username="u", password="p", db=2, max_connections=7, ssl=True)
         assert (made.service_name, made.max_connections, made.is_master) == ("main", 7, True)
@@ -201,7 +201,9 @@ class TestOptions:
 
 
 class TestEmbedded:
-    def test_the_server_is_in_the_project(self, configure: Configure, settings: Settings, tmp_path: Path) -> None:
+    def test_an_embedded_server_has_its_directory_in_the_project(
+        self, configure: Configure, settings: Settings, tmp_path: Path
+    ) -> None:
         settings.BASE_DIR = tmp_path
         with configure({"REDIS": "embedded://"}).create_redis_client() as client:
             made = client.connection_pool

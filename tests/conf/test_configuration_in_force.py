@@ -36,13 +36,13 @@ def test_overridden_settings_count_while_they_last() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("CACHES", {"default": {"BACKEND": "x"}}), ("DEBUG", True), ("BASE_DIR", "/x")]
 )
-def test_other_settings_it_depends_on(settings: Settings, name: str, value: Any) -> None:
+def test_a_change_of_other_settings_in_use_renews_the_configuration(settings: Settings, name: str, value: Any) -> None:
     before = get_config()
     setattr(settings, name, value)
     assert get_config() is not before
 
 
-def test_a_setting_it_does_not_depend_on(settings: Settings) -> None:
+def test_a_change_of_an_unrelated_setting_keeps_the_configuration(settings: Settings) -> None:
     before = get_config()
     settings.USE_TZ = not settings.USE_TZ
     assert get_config() is before
@@ -53,7 +53,7 @@ def test_overrides_for_one_call_leave_no_trace() -> None:
     assert get_config().worker.processes == 1
 
 
-def test_overrides_for_the_process_last(configure: Configure) -> None:
+def test_overrides_for_the_process_stay_in_force(configure: Configure) -> None:
     set_overrides({"worker": {"processes": 3}, "REDIS": "redis://other/4"})
     config = configure({"REDIS": {"HOST": "h"}, "WORKER": {"PROCESSES": 2, "MAX_TASKS": 5}})
     assert (config.worker.processes, config.worker.max_tasks) == (3, 5)
@@ -62,14 +62,14 @@ def test_overrides_for_the_process_last(configure: Configure) -> None:
     assert (once.worker.processes, once.redis.endpoint, once.redis.db) == (4, ("other", 6379), 5)
 
 
-def test_every_name_is_exported() -> None:
+def test_every_name_of_the_conf_module_is_exported() -> None:
     assert dir(conf) == conf.__all__  # type: ignore[attr-defined]
     assert all(getattr(conf, name) for name in dir(conf))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         conf.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_importing_it_costs_nothing_until_it_is_used() -> None:
+def test_importing_the_conf_module_imports_nothing_of_weight() -> None:
     program = (
         "import sys, django_fairque.conf as conf; loaded = set(sys.modules)\n"
         "assert not loaded & {'django', 'redis', 'pydantic', 'yaml'}, loaded\n"

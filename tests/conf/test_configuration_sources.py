@@ -52,7 +52,7 @@ class TestPrecedence:
         configure({"REDIS": ELSEWHERE, "WORKER": {"PROCESSES": 2}})
         assert get_config(overrides={"worker": {"processes": None}, "config_file": None}).worker.processes == 2
 
-    def test_the_file_may_be_named_later(self, configure: Configure, tmp_path: Path) -> None:
+    def test_a_later_source_may_name_the_file(self, configure: Configure, tmp_path: Path) -> None:
         first, second, third = (tmp_path / name for name in ("1.yaml", "2.yaml", "3.yaml"))
         for number, file in enumerate((first, second, third), 1):
             file.write_text(f"worker: {{processes: {number}}}")
@@ -82,22 +82,24 @@ class TestTheServer:
         assert '{"URL": "embedded://"}' in message
 
     @pytest.mark.parametrize("debug", [True, False])
-    def test_embedded_may_always_be_asked_for(self, configure: Configure, settings: Settings, debug: bool) -> None:
+    def test_an_embedded_server_may_be_configured_in_any_mode(
+        self, configure: Configure, settings: Settings, debug: bool
+    ) -> None:
         settings.DEBUG = debug
         assert configure({"REDIS": {"URL": "embedded://"}}).redis.is_embedded
         assert configure({"REDIS": "embedded:///a/b"}).redis.url == "embedded:///a/b"
 
-    def test_a_port_alone_is_this_machine(self, configure: Configure) -> None:
+    def test_a_port_without_a_host_belongs_to_this_machine(self, configure: Configure) -> None:
         assert configure({"REDIS": {"PORT": 7}}).redis.endpoint == ("127.0.0.1", 7)
 
     @pytest.mark.parametrize("name", ["FAIRQUE_REDIS", "FAIRQUE_REDIS__URL"])
-    def test_the_environment_replaces_another_form_of_address(self, configure: Configure, name: str) -> None:
+    def test_an_address_in_the_environment_replaces_the_whole_address(self, configure: Configure, name: str) -> None:
         settings = {"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p", "DB": 2}}
         redis = configure(settings, **{name: "redis://bob@i/3"}).redis
         assert (redis.endpoint, redis.username, redis.db) == (("i", 6379), "bob", 3)
         assert redis.password is None  # the password was for another server
 
-    def test_parts_of_an_address_replace_parts(self, configure: Configure) -> None:
+    def test_a_part_of_an_address_in_the_environment_replaces_that_part(self, configure: Configure) -> None:
         redis = configure({"REDIS": {"HOST": "h", "PORT": 7, "PASSWORD": "p"}}, FAIRQUE_REDIS__HOST="i").redis
         assert redis.endpoint == ("i", 7)
         assert redis.password is not None
@@ -108,7 +110,9 @@ class TestTheServer:
         assert (redis.address, redis.db) == ("other (of the sentinels a:26379)", 3)
 
     @pytest.mark.parametrize("url", ["embedded://", "redis://127.0.0.1", "unix:///s.sock"])
-    def test_nothing_is_left_of_the_address_before(self, configure: Configure, url: str) -> None:
+    def test_a_url_in_the_environment_removes_all_parts_of_the_earlier_address(
+        self, configure: Configure, url: str
+    ) -> None:
         production = {"URL": "rediss://bob:p@h/3", "SSL_CA_CERTS": "/ca", "CLUSTER": False, "SOCKET_TIMEOUT": 20}
         redis = configure({"REDIS": production}, FAIRQUE_REDIS=url).redis
         assert (redis.url, redis.username, redis.password, redis.db, redis.ssl) == (url, None, None, 0, False)
@@ -125,7 +129,7 @@ class TestTheServer:
         redis = configure(settings, FAIRQUE_REDIS__URL="redis://h").redis
         assert (redis.sentinel, redis.endpoint) == (None, ("h", 6379))
 
-    def test_a_later_part_wins_over_the_url(self, configure: Configure) -> None:
+    def test_a_part_of_an_address_in_a_later_source_wins_over_the_url(self, configure: Configure) -> None:
         settings = {"REDIS": {"URL": "redis://bob:x@h/3?socket_timeout=20"}}
         redis = configure(settings, FAIRQUE_REDIS__PASSWORD="y", FAIRQUE_REDIS__DB="5").redis
         assert redis.password is not None
@@ -133,7 +137,7 @@ class TestTheServer:
 
 
 class TestEnvironment:
-    def test_every_level_can_be_named(self, configure: Configure) -> None:
+    def test_environment_variables_can_set_options_of_every_level(self, configure: Configure) -> None:
         config = configure(
             {"REDIS": ELSEWHERE},
             FAIRQUE_ENQUEUE_ON_COMMIT="off",
@@ -149,7 +153,7 @@ class TestEnvironment:
         mail = config.queue_config("mail")
         assert (mail.default_max_retries, mail.sla["CRITICAL"], mail.sla["HIGH"]) == (9, 7.0, 8.0)
 
-    def test_other_variables_are_left_alone(self, configure: Configure) -> None:
+    def test_other_environment_variables_are_ignored(self, configure: Configure) -> None:
         others = {"FAIRQUE_SERVER_BIN": "/bin/x", "FAIRQUE_REDIS_PORT": "tcp://10.0.0.1:6379", "FAIRQUEUE__X__Y": "1"}
         assert configure({"REDIS": ELSEWHERE}, **others).redis.host == "nowhere"
 
@@ -233,23 +237,27 @@ class TestWorkers:
     @pytest.mark.parametrize(
         "form", [WORKERS, WORKERS.replace("- {id: mail, ", "mail: {").replace("- {id: bulk, ", "bulk: {")]
     )
-    def test_one_is_chosen_by_its_id(self, configure: Configure, tmp_path: Path, form: str) -> None:
+    def test_a_worker_is_chosen_by_its_id(self, configure: Configure, tmp_path: Path, form: str) -> None:
         configure(with_file(tmp_path, form))
         worker = get_config(overrides={"worker": {"id": "mail"}}).worker
         assert (worker.id, worker.processes, worker.lease_seconds) == ("mail", 5, 9)
         assert (worker.users, worker.steal) == (["a"], ["*"])
 
-    def test_without_a_choice_it_is_what_all_have_in_common(self, configure: Configure, tmp_path: Path) -> None:
+    def test_a_worker_without_an_id_has_the_options_common_to_all_workers(
+        self, configure: Configure, tmp_path: Path
+    ) -> None:
         config = configure(with_file(tmp_path, WORKERS))
         assert (config.worker.id, config.worker.processes) == (None, 4)
         assert config.workers["bulk"].lease_seconds == 90
         assert set(config.workers) == {"mail", "bulk"}
 
-    def test_a_single_one_needs_no_choice(self, configure: Configure) -> None:
+    def test_the_only_declared_worker_needs_no_choice(self, configure: Configure) -> None:
         config = configure({"REDIS": ELSEWHERE, "WORKERS": [{"ID": "only", "PROCESSES": 3}]})
         assert (config.worker.id, config.worker.processes) == ("only", 3)
 
-    def test_the_process_has_the_last_word(self, configure: Configure, tmp_path: Path) -> None:
+    def test_options_of_the_process_win_over_those_of_the_chosen_worker(
+        self, configure: Configure, tmp_path: Path
+    ) -> None:
         configure(with_file(tmp_path, WORKERS), FAIRQUE_WORKER__ID="mail", FAIRQUE_WORKER__PROCESSES="7")
         assert get_config().worker.processes == 7
         assert get_config(overrides={"worker": {"processes": 8}}).worker.processes == 8
@@ -261,14 +269,14 @@ class TestWorkers:
         ):
             get_config(overrides={"worker": {"id": "mial"}})
 
-    def test_a_mistake_in_the_chosen_one_is_told_once(self, configure: Configure) -> None:
+    def test_a_mistake_in_the_chosen_worker_is_reported_once(self, configure: Configure) -> None:
         message = configure.error({"REDIS": ELSEWHERE, "WORKERS": {"w": {"PROCESSES": 0}}})
         assert message == (
             'settings.FAIRQUE["WORKERS"]["w"]["PROCESSES"]: expected a whole number from 1 to 256; got 0'
         )
 
     @pytest.mark.parametrize("workers", [[{"PROCESSES": 2}], [3], [{"ID": "a"}, {"id": "a"}]])
-    def test_a_list_needs_an_id_each(self, configure: Configure, workers: Any) -> None:
+    def test_each_worker_of_a_list_needs_a_unique_id(self, configure: Configure, workers: Any) -> None:
         message = configure.error({"REDIS": ELSEWHERE, "WORKERS": workers})
         assert 'settings.FAIRQUE["WORKERS"]: expected a list of mappings, each with a unique id; got ' in message
 
@@ -322,14 +330,14 @@ class TestMistakes:
     def test_mistakes_in_settings_are_reported(self, configure: Configure, section: Any, expected: str) -> None:
         assert expected in configure.error({"REDIS": ELSEWHERE, **section})
 
-    def test_a_time_out_that_is_too_short_for_the_worker(self, configure: Configure) -> None:
+    def test_a_socket_timeout_that_is_too_short_for_the_worker_is_refused(self, configure: Configure) -> None:
         assert configure.error({"REDIS": {"HOST": "h", "SOCKET_TIMEOUT": 6.5}}) == (
             'settings.FAIRQUE["REDIS"]["SOCKET_TIMEOUT"]: expected at least 7, which is the worker\'s '
             "poll_interval plus 2; got 6.5"
         )
 
     @pytest.mark.parametrize("nonsense", ["redis://h", 5, ["a"]])
-    def test_settings_that_are_no_mapping(self, configure: Configure, nonsense: Any) -> None:
+    def test_settings_that_are_no_mapping_are_refused(self, configure: Configure, nonsense: Any) -> None:
         message = configure.error(nonsense)
         assert message.startswith("settings.FAIRQUE: expected a mapping; got ")
         assert "\n" not in message

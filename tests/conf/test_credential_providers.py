@@ -154,7 +154,7 @@ def test_a_cluster_client_uses_the_credential_provider(make_server: MakeServer) 
 
 
 @pytest.mark.parametrize("make", ["create_redis_client", "create_async_redis_client"])
-def test_the_primary_of_sentinels_has_it_and_they_have_not(make: str) -> None:
+def test_the_primary_uses_the_credential_provider_and_sentinels_do_not(make: str) -> None:
     sentinel: Any = {"nodes": ["a:1"], "service": "main"}
     pool = getattr(RedisConfig(sentinel=sentinel, credential_provider=Tokens), make)().connection_pool
     assert pool.connection_kwargs["credential_provider"].get_credentials() == ("shop", "first")
@@ -164,7 +164,9 @@ def test_the_primary_of_sentinels_has_it_and_they_have_not(make: str) -> None:
 
 
 class TestFailures:
-    def test_a_provider_that_fails_is_called_again_until_time_is_over(self, url: str, settings: Settings) -> None:
+    def test_a_provider_that_fails_is_called_again_until_the_request_times_out(
+        self, url: str, settings: Settings
+    ) -> None:
         settings.FAIRQUE = {
             "REDIS": {"URL": url, "CREDENTIAL_PROVIDER": PROVIDER},
             "QUEUE": {"REQUEST_TIMEOUT": 0.1},
@@ -226,11 +228,11 @@ class TestNames:
             RedisConfig(credential_provider=given)
 
     @pytest.mark.parametrize("other", [{"password": "x"}, {"username": "x"}, {"url": "redis://u:p@h"}])
-    def test_only_one_way_to_log_in(self, other: Any) -> None:
+    def test_a_credential_provider_together_with_a_password_or_user_is_refused(self, other: Any) -> None:
         with pytest.raises(ConfigurationError, match="expected nothing here together with credential_provider"):
             RedisConfig(credential_provider=PROVIDER, **other)
 
-    def test_a_cache_s_own_is_taken_over(self, url: str, settings: Settings) -> None:
+    def test_the_credential_provider_of_a_cache_is_used(self, url: str, settings: Settings) -> None:
         settings.CACHES = {
             "queues": {
                 "BACKEND": "django.core.cache.backends.redis.RedisCache",

@@ -64,7 +64,7 @@ def test_the_queues_of_a_process_share_a_client() -> None:
     assert get_queue().client is get_queue("mail").client
 
 
-def test_threads_that_come_at_once_get_the_same() -> None:
+def test_threads_that_ask_at_the_same_time_get_one_queue() -> None:
     close_queues()
     barrier = Barrier(8)
 
@@ -99,7 +99,7 @@ def test_payloads_are_bytes_whatever_other_clients_return(configure: Configure, 
 
 
 class TestReset:
-    def test_the_old_client_is_closed_and_a_new_one_made(self, redis: Redis) -> None:
+    def test_a_reset_closes_the_old_client(self, redis: Redis) -> None:
         before = get_queue()
         client: Any = before.client
         mine = client.client_id()
@@ -107,7 +107,7 @@ class TestReset:
         assert mine not in {int(each["id"]) for each in redis.client_list()}
         assert get_queue() is not before
 
-    async def test_the_old_client_for_coroutines_as_soon_as_a_new_one_is_made(self, redis: Redis) -> None:
+    async def test_the_old_asynchronous_client_is_closed_when_the_next_is_created(self, redis: Redis) -> None:
         before = await aget_queue()
         client: Any = before.client
         mine = await client.client_id()
@@ -117,7 +117,7 @@ class TestReset:
         assert mine not in {int(each["id"]) for each in redis.client_list()}
         await aclose_queues()
 
-    def test_closing_what_was_never_open(self) -> None:
+    def test_closing_queues_that_were_never_opened_is_no_error(self) -> None:
         close_queues()
         close_queues()
         asyncio.run(aclose_queues())
@@ -148,12 +148,12 @@ queue.client.close()
 """
 
 
-def test_a_forked_child_opens_its_own(server: Server) -> None:
+def test_a_forked_child_opens_its_own_connection(server: Server) -> None:
     done = subprocess.run([sys.executable, "-c", FORK, server.url], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_loop_that_ended_unclosed_is_forgotten() -> None:
+def test_clients_of_an_event_loop_that_has_ended_are_forgotten() -> None:
     async def get() -> asyncio.AbstractEventLoop:
         await aget_queue()
         return asyncio.get_running_loop()

@@ -36,20 +36,20 @@ def test_monitor_tokens_are_read_from_the_environment(configure: Configure, give
 @pytest.mark.parametrize(
     "wrong", ["", "too-short", "a token with blanks in it", "a\u00e9-accented-token", [ONE, "x"], 5]
 )
-def test_a_mistake_is_explained_and_not_shown(configure: Configure, wrong: Any) -> None:
+def test_a_wrong_token_is_explained_and_not_shown(configure: Configure, wrong: Any) -> None:
     error = configure.error({"REDIS": SERVER, "MONITOR": {"TOKEN": wrong}})
     assert 'settings.FAIRQUE["MONITOR"]["TOKEN"]' in error
     assert "expected a token" in error
     assert "got a value that is not shown" in error
 
 
-def test_a_list_that_can_not_be_read_is_not_shown(configure: Configure) -> None:
+def test_a_list_of_tokens_that_can_not_be_read_is_not_shown(configure: Configure) -> None:
     error = configure.error({"REDIS": SERVER}, FAIRQUE_MONITOR__TOKEN=f'["{ONE}')
     assert error.startswith("environment variable FAIRQUE_MONITOR__TOKEN: expected a token, or a list of tokens; got")
     assert ONE not in error
 
 
-def test_a_variable_with_one_underscore_too_few_is_told() -> None:
+def test_a_variable_that_lacks_an_underscore_is_reported() -> None:
     found = list(find_misspelled_variables({"FAIRQUE_MONITOR_TOKEN": ONE, "FAIRQUE_MONITOR__TOKEN": ONE}))
     assert found == [("FAIRQUE_MONITOR_TOKEN", "FAIRQUE_MONITOR__TOKEN")]
 

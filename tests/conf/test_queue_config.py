@@ -83,7 +83,7 @@ def test_each_constant_is_listed_here() -> None:
     assert set(QueueConfig.model_fields) - set(QueueConfig.option_names()) == set(CONSTANTS)
 
 
-def test_durations_are_floats_whatever_they_were_given_as() -> None:
+def test_durations_of_any_type_are_stored_as_floats() -> None:
     config = QueueConfig.model_validate({"lease_seconds": 5, "result_ttl": "60", "user_ttl": timedelta(minutes=2)})
     assert (config.lease_seconds, config.result_ttl, config.user_ttl) == (5.0, 60.0, 120.0)
     assert all(type(value) is float for value in (QueueConfig().lease_seconds, config.lease_seconds, config.result_ttl))
@@ -95,7 +95,7 @@ def test_the_options_of_a_queue_cannot_be_changed() -> None:
 
 
 class TestMistakes:
-    def test_a_single_one_is_one_line(self) -> None:
+    def test_a_single_mistake_is_one_line(self) -> None:
         assert error(fair_by="turns") == 'QueueConfig.fair_by: expected "time" or "tasks"; got \'turns\''
 
     def test_all_mistakes_in_the_options_of_a_queue_are_found_at_once(self) -> None:
@@ -150,10 +150,10 @@ class TestMistakes:
         assert "x" * 80 + "..." in error(fair_by="x" * 500)
         assert "x" * 81 not in error(fair_by="x" * 500)
 
-    def test_an_unknown_key_is_refused_with_the_one_that_was_meant(self) -> None:
+    def test_an_unknown_key_is_refused_with_the_nearest_known_key(self) -> None:
         assert error(max_delivery=5) == "QueueConfig.max_delivery: unknown key; did you mean max_deliveries?"
 
-    def test_an_unknown_key_like_no_other_lists_them_all(self) -> None:
+    def test_an_unknown_key_without_a_similar_one_is_refused_with_all_keys(self) -> None:
         message = error(zzz=5)
         assert message.startswith("QueueConfig.zzz: unknown key; expected one of prefix, shards, ")
         assert all(name in message for name in QueueConfig.option_names())
@@ -163,7 +163,7 @@ class TestMistakes:
         assert "retry_base_seconds: expected at most 3600, the longest pause before a retry; got 3601" in message
         assert "default_max_retries: expected at most max_retry_attempts (6); got 7" in message
 
-    def test_something_that_is_no_mapping(self) -> None:
+    def test_options_that_are_no_mapping_are_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="QueueConfig: expected a mapping of options; got 5"):
             QueueConfig.model_validate(5)
 
@@ -175,7 +175,7 @@ class TestMistakes:
 
 
 class TestLanes:
-    def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
+    def test_lanes_may_be_given_in_part_and_in_any_case(self) -> None:
         lanes = QueueConfig.model_validate({"lanes": {"BULK": 0.1, "urgent_priority": "CRITICAL"}}).lanes
         assert (lanes.normal, lanes.bulk, lanes.urgent_priority, lanes.bulk_priority) == (0.5, 0.1, "CRITICAL", None)
 
@@ -227,7 +227,7 @@ class TestSla:
     def test_every_priority_has_a_default_sla(self) -> None:
         assert set(DEFAULT_SLA) == set(Priority.__members__)
 
-    def test_some_are_given_in_any_case_and_the_others_stay(self) -> None:
+    def test_slas_may_be_given_in_part_and_in_any_case(self) -> None:
         config = QueueConfig(sla={"critical": 60, "Low": 5})
         assert config.sla == {**DEFAULT_SLA, "CRITICAL": 60.0, "LOW": 5.0}
 
@@ -243,7 +243,7 @@ class TestSla:
     def test_mistakes_in_slas_are_reported(self, sla: Any, expected: str) -> None:
         assert error(sla=sla) == expected
 
-    def test_the_defaults_are_not_shared(self) -> None:
+    def test_changing_one_configuration_s_slas_keeps_the_defaults(self) -> None:
         QueueConfig().sla["HIGH"] = 1.0
         assert QueueConfig().sla == DEFAULT_SLA
 
@@ -256,7 +256,7 @@ def test_the_earlier_name_of_the_request_timeout_is_accepted() -> None:
 class TestSweepInterval:
     """Its earlier name, and its largest value."""
 
-    def test_the_earlier_name_is_accepted(self) -> None:
+    def test_the_earlier_name_of_the_sweep_interval_is_accepted(self) -> None:
         config = QueueConfig.model_validate({"queue_cleanup_interval": 2})
         assert config.sweep_interval == config.queue_cleanup_interval == 2
 
@@ -268,10 +268,12 @@ class TestSweepInterval:
         )
 
     @pytest.mark.parametrize("name", ["sweep_interval", "queue_cleanup_interval"])
-    def test_a_larger_value_is_reduced_with_a_warning(self, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_sweep_interval_beyond_the_maximum_is_reduced_with_a_warning(
+        self, name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         assert QueueConfig.model_validate({name: 3600}).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert "sweep_interval is reduced from 3600 to 5 seconds" in caplog.text
 
-    def test_the_largest_value_is_accepted(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_largest_sweep_interval_is_accepted_without_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         assert QueueConfig(sweep_interval=MAX_SWEEP_INTERVAL_SECONDS).sweep_interval == MAX_SWEEP_INTERVAL_SECONDS
         assert not caplog.text

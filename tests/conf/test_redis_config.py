@@ -63,7 +63,7 @@ class TestUrl:
         assert config.url is not None
         assert "bob" not in config.url
 
-    def test_an_option_of_its_own_wins_over_the_url(self) -> None:
+    def test_an_explicit_option_wins_over_the_url(self) -> None:
         config = RedisConfig(url="redis://bob:x@h/3", db=5, password=SecretStr("y"))
         assert config.password is not None
         assert (config.db, config.password.get_secret_value(), config.username) == (5, "y", "bob")
@@ -98,7 +98,7 @@ class TestUrl:
         assert expected in message
         assert "\n" not in message
 
-    def test_a_bad_option_in_it_is_named(self) -> None:
+    def test_a_wrong_option_in_a_url_is_named(self) -> None:
         assert "RedisConfig.socket_timeout: expected a number of seconds greater" in error(
             url="redis://h?socket_timeout=x"
         )
@@ -141,7 +141,7 @@ def test_mistakes_in_the_options_of_the_server_are_reported(options: dict[str, A
     assert f"RedisConfig.{expected}" in error(**options)
 
 
-def test_a_file_may_be_a_path() -> None:
+def test_a_certificate_file_may_be_given_as_a_path_object() -> None:
     assert RedisConfig.model_validate({"ssl": True, "ssl_ca_certs": Path("/ca")}).ssl_ca_certs == "/ca"
 
 

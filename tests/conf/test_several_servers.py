@@ -19,7 +19,7 @@ TWO = ["redis://ann:secret@one:6380/3", "redis://ann:secret@two/3"]
 
 
 @pytest.mark.parametrize("given", [TWO, tuple(TWO), " ".join(TWO), ",".join(TWO), f"\n  {TWO[0]}\n  {TWO[1]}\n"])
-def test_a_list_or_a_text(given: Any, configure: Configure) -> None:
+def test_several_servers_may_be_a_list_or_one_text(given: Any, configure: Configure) -> None:
     redis = configure({"REDIS": {"URL": given}}).redis
     assert redis.url == "redis://one:6380/3 redis://two/3"
     assert redis.number_of_servers == 2
@@ -43,7 +43,7 @@ def test_each_queue_has_a_shard_on_each_server_or_on_the_first_ones(configure: C
     assert "expected at most 2, because REDIS.URL names 2 servers and each has one shard of a queue; got 3" in message
 
 
-def test_one_server_has_one_shard_as_ever(configure: Configure) -> None:
+def test_a_list_of_one_server_has_one_shard(configure: Configure) -> None:
     config = configure({"REDIS": {"URL": [TWO[0]]}})
     assert (config.redis.number_of_servers, config.queue_config().shards) == (1, 1)
     assert configure({"REDIS": {"URL": TWO[0]}, "QUEUE": {"SHARDS": 12}}).queue_config().shards == 12

@@ -35,7 +35,7 @@ def with_sentinel(port: int) -> dict[str, Any]:
     return {"REDIS": {"SENTINEL": {"NODES": [f"127.0.0.1:{port}"], "SERVICE": "main"}, "DB": 2}}
 
 
-def test_a_primary_found_by_a_sentinel(sentinel: int, configure: Configure) -> None:
+def test_a_client_connects_to_the_primary_of_a_sentinel(sentinel: int, configure: Configure) -> None:
     configure(with_sentinel(sentinel))
     client: Any = get_queue().client
     client.set("a", "b")
@@ -44,7 +44,9 @@ def test_a_primary_found_by_a_sentinel(sentinel: int, configure: Configure) -> N
     close_queues()
 
 
-async def test_a_primary_found_by_a_sentinel_without_blocking(sentinel: int, configure: Configure) -> None:
+async def test_an_asynchronous_client_connects_to_the_primary_of_a_sentinel(
+    sentinel: int, configure: Configure
+) -> None:
     configure(with_sentinel(sentinel))
     client: Any = (await aget_queue()).client
     await client.set("a", "b")

@@ -97,21 +97,21 @@ def test_mistakes_in_the_options_of_a_worker_are_reported(options: dict[str, Any
     assert expected in error(**options)
 
 
-class TestWhoIsServed:
-    def test_nobody_is_assigned_and_stolen_from(self) -> None:
+class TestServedUsers:
+    def test_a_user_in_both_users_and_steal_is_refused(self) -> None:
         message = error(users=["a", "b", "c"], steal=["d", "c", "b"])
         assert message == ("WorkerConfig.steal: expected users that are not in users; got 'c', 'b', who are in both")
 
-    def test_many_in_both_are_not_all_named(self) -> None:
+    def test_an_error_about_many_users_in_both_lists_names_a_few(self) -> None:
         users = [f"u{number}" for number in range(30)]
         assert "got 'u0', 'u1', 'u2', 'u3', 'u4' and 25 more, who are in both" in error(users=users, steal=users)
 
     @pytest.mark.parametrize("steal", [["*"], ["a"]])
-    def test_everyone_leaves_nobody_to_steal_from(self, steal: list[str]) -> None:
+    def test_steal_is_refused_together_with_all_users(self, steal: list[str]) -> None:
         message = error(users=["*"], steal=steal)
         assert message.startswith('WorkerConfig.steal: expected nothing here, because users is "*"')
 
-    def test_some_may_be_served_and_all_others_stolen_from(self) -> None:
+    def test_all_other_users_may_be_stolen_from_next_to_listed_users(self) -> None:
         assert WorkerConfig(users=["a"], steal=["*"]).steal == ["*"]
 
     @pytest.mark.parametrize("name", ["users", "steal"])
@@ -145,7 +145,7 @@ def test_the_names_of_the_first_design_are_accepted(earlier: str, current: str, 
     assert getattr(config, current) == getattr(config, earlier) == value
 
 
-def test_an_option_is_given_by_one_of_its_names() -> None:
+def test_an_option_under_both_of_its_names_is_refused() -> None:
     assert error(max_concurrent_tasks=3, concurrency=4) == (
         "WorkerConfig.concurrency: expected once; got it by its earlier name as well (max_concurrent_tasks)"
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .conftest import Configure
 
 
-def test_a_file_alone_is_without_settings(configure: Configure, tmp_path: Path) -> None:
+def test_a_configuration_from_a_file_ignores_the_settings(configure: Configure, tmp_path: Path) -> None:
     configure({"REDIS": {"HOST": "h"}, "WORKER": {"PROCESSES": 3}}, FAIRQUE_WORKER__MAX_TASKS="4")
     (tmp_path / "fairque.yaml").write_text("worker: {max_memory_mb: 5}")
     config = FairQueueConfig.from_yaml(tmp_path / "fairque.yaml")
@@ -25,12 +25,12 @@ def test_a_file_alone_is_without_settings(configure: Configure, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "---", "# nothing", "redis:\nworker:\nqueue:\nqueues:\nworkers:\n"])
-def test_an_empty_file_is_the_defaults(text: str, tmp_path: Path) -> None:
+def test_an_empty_file_has_the_default_configuration(text: str, tmp_path: Path) -> None:
     (tmp_path / "fairque.yaml").write_text(text)
     assert FairQueueConfig.from_yaml(tmp_path / "fairque.yaml") == FairQueueConfig()
 
 
-def test_an_empty_queue_is_declared(tmp_path: Path) -> None:
+def test_a_queue_without_options_is_declared(tmp_path: Path) -> None:
     (tmp_path / "fairque.yaml").write_text("queues:\n  mail:\n")
     assert "mail" in FairQueueConfig.from_yaml(tmp_path / "fairque.yaml").queues
 
@@ -80,10 +80,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         "text", ["redis: {password: hunter2, url: 'redis://", "redis:\n  password: hunter2\n a: ["]
     )
-    def test_the_lines_around_are_not_quoted(self, tmp_path: Path, text: str) -> None:
+    def test_an_error_does_not_quote_lines_with_passwords(self, tmp_path: Path, text: str) -> None:
         assert "hunter" not in self.error(tmp_path, text)
 
-    def test_a_file_that_is_not_there(self, configure: Configure, tmp_path: Path) -> None:
+    def test_a_missing_file_is_refused(self, configure: Configure, tmp_path: Path) -> None:
         missing = tmp_path / "nowhere.yaml"
         with pytest.raises(ConfigurationError, match=r"(?m)nowhere.yaml can't be read: No such file or directory$"):
             FairQueueConfig.from_yaml(missing)
@@ -92,7 +92,7 @@ class TestMistakes:
             "No such file or directory"
         )
 
-    def test_something_that_is_no_path(self, configure: Configure) -> None:
+    def test_a_configuration_file_that_is_no_path_is_refused(self, configure: Configure) -> None:
         assert configure.error({"CONFIG_FILE": 5}).endswith("expected the path of a YAML file; got 5")
 
     def test_a_merged_key_may_be_overridden(self, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ class TestMistakes:
         assert [(queues[name].shards, queues[name].result_ttl) for name in "ab"] == [(2, 60), (3, 60)]
 
 
-def test_the_sweep_interval_by_its_earlier_name(
+def test_a_file_may_use_the_earlier_name_of_the_sweep_interval(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old names are read in YAML files and in any other source; a later source wins, whichever name it uses."""
@@ -122,6 +122,6 @@ def test_the_sweep_interval_by_its_earlier_name(
     )
 
 
-def test_a_queue_in_code_may_use_the_earlier_name() -> None:
+def test_options_in_code_may_use_the_earlier_name_of_the_sweep_interval() -> None:
     queues = FairQueueConfig.model_validate({"queues": {"mail": {"queue_cleanup_interval": 2}}}).queues
     assert queues["mail"].sweep_interval == 2

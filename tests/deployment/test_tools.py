@@ -84,7 +84,7 @@ def test_kustomize_renders_each_resource_in_its_namespace() -> None:
 
 @pytest.mark.skipif(systemd_analyze is None, reason="systemd is not installed")
 @pytest.mark.parametrize("path", files.UNITS, ids=lambda path: path.name)
-def test_units_can_be_loaded_and_give_away_little(path: Path, tmp_path: Path) -> None:
+def test_systemd_units_can_be_loaded_and_have_few_rights(path: Path, tmp_path: Path) -> None:
     installed = tmp_path / path.name
     # systemd-analyze reports an error if the program of a unit does not exist.
     installed.write_text(re.sub(r"/srv/shop/venv/bin/\w+", "/bin/true", path.read_text()))

@@ -88,7 +88,7 @@ def test_the_examples_of_a_page_run_without_an_error(
 
 
 @pytest.mark.parametrize("page", ELSEWHERE, ids=blocks.name)
-def test_a_page_with_its_own_test_is_named_there_and_its_blocks_are_run(page: Path) -> None:
+def test_pages_with_their_own_test_are_listed_and_their_blocks_are_run(page: Path) -> None:
     file = own_test(page)
     assert file
     source = file.read_text()
@@ -96,7 +96,7 @@ def test_a_page_with_its_own_test_is_named_there_and_its_blocks_are_run(page: Pa
     assert RUNS_EXAMPLES.search(source), f"{file} takes no block of Python out of a page"
 
 
-def test_stages_are_for_pages_that_run_here() -> None:
+def test_each_stage_belongs_to_a_page_with_tested_examples() -> None:
     assert set(STAGES) <= {blocks.name(page) for page in HERE}
 
 
@@ -115,7 +115,7 @@ class TestTheMechanism:
     def found(self, text: str) -> list[blocks.Example]:
         return blocks.examples(blocks.DOCS / "a.md", text)
 
-    def test_finds_blocks_with_their_lines_and_reasons(self) -> None:
+    def test_blocks_are_found_with_their_lines_and_reasons(self) -> None:
         assert [(example.line, example.code, example.reason) for example in self.found(self.TEXT)] == [
             (4, "x = 1\n", None),
             (9, "print()\n", "needs a printer"),

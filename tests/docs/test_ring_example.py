@@ -74,7 +74,7 @@ def test_the_engine_takes_the_turns_of_the_example(redis: Redis) -> None:
     assert run_turns(redis, len(rows)) == rows
 
 
-def test_the_users_who_become_busy_start_where_the_page_says(redis: Redis) -> None:
+def test_users_who_become_busy_get_the_documented_positions(redis: Redis) -> None:
     rows = table("ring.md", "busy")
     queue = FairQueue(redis, "default", QueueConfig(fair_by="tasks"))
     queue.user("carol").set_weight(0.25, now=NOW)

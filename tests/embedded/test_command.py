@@ -76,7 +76,7 @@ class TestFailures:
             run("status", embedded.directory)
         assert raised.value.returncode == 3
 
-    def test_a_directory_that_can_not_be_used(self, embedded: EmbeddedServer) -> None:
+    def test_the_server_command_explains_a_directory_that_can_not_be_used(self, embedded: EmbeddedServer) -> None:
         embedded.directory.touch()
         with pytest.raises(CommandError, match="expected a directory"):
             run("start", embedded.directory)

@@ -174,7 +174,7 @@ class TestLinks:
         assert make_embedded("link/.fairque").socket == make_embedded("real/.fairque").socket
 
 
-class TestStrangers:
+class TestForeignFiles:
     def test_a_foreign_directory_is_refused(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
         embedded.directory.mkdir()
         monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY_ELSE)

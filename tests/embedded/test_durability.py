@@ -79,7 +79,9 @@ def ending(processes: list[subprocess.Popen[str]]) -> Iterator[None]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("appendfsync", ["everysec", "always"])
-def test_killed_again_and_again_under_load(make_embedded: MakeEmbedded, appendfsync: str) -> None:
+def test_a_server_killed_repeatedly_under_load_loses_no_synced_write(
+    make_embedded: MakeEmbedded, appendfsync: str
+) -> None:
     embedded = make_embedded(appendfsync=appendfsync)
     embedded.ensure()
     names = [f"writer-{number}" for number in range(WRITERS)]

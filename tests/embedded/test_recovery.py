@@ -154,9 +154,7 @@ class TestSuspended:
 
 
 class TestBusy:
-    def test_stop_kills_a_server_that_ignores_it(
-        self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_stop_kills_a_server_that_is_busy(self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "_TERM_SECONDS", 0.2)
         embedded.ensure()
         with socket.socket(socket.AF_UNIX) as connection:
@@ -179,7 +177,7 @@ class TestBusy:
         assert embedded.start() is False
 
 
-class TestCarelessHands:
+class TestDeletedFiles:
     def test_a_deleted_socket_file_is_restored(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 10)
         before = only_server_of(embedded.directory)
@@ -233,7 +231,7 @@ class TestCarelessHands:
         embedded.ensure()
         assert '"version"' in (embedded.directory / "server.json").read_text()
 
-    def test_a_server_that_listens_elsewhere_is_not_ended(
+    def test_a_server_with_another_socket_is_not_ended(
         self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         embedded.ensure()
@@ -247,7 +245,7 @@ class TestCarelessHands:
 
 
 @pytest.mark.thorough
-def test_a_lock_held_by_no_server_is_not_fought_over(
+def test_a_lock_held_by_another_program_is_an_error(
     embedded: EmbeddedServer, make_embedded: MakeEmbedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_TERM_SECONDS", 0.1)

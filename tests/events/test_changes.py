@@ -87,7 +87,9 @@ class TestChanged:
         Order.objects.create()
         assert sorted(arrived(queue)) == [["any"], ["any"], ["to"]]
 
-    def test_a_foreign_key_by_object_or_key(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_changed_foreign_key_can_be_named_by_object_or_key(
+        self, queue: FairQueue, work: Work, order: Order
+    ) -> None:
         acme = Customer.objects.create(slug="acme")
         for to in (acme, acme.pk):
             on_update(Order, when=changed("customer", was=None, to=to)).enqueue(work, "pk")
@@ -97,7 +99,9 @@ class TestChanged:
         order.save()
         assert fires(queue) == 3
 
-    def test_a_foreign_key_to_another_field_than_the_primary_key(self, queue: FairQueue, work: Work) -> None:
+    def test_a_foreign_key_to_another_field_than_the_primary_key_is_compared(
+        self, queue: FairQueue, work: Work
+    ) -> None:
         france, spain = (Country.objects.create(code=code) for code in ("fr", "es"))
         on_update(City, when=changed("country", was=france, to=spain)).enqueue(work, lambda _: "objects")
         on_update(City, when=changed("country", was="fr", to="es")).enqueue(work, lambda _: "keys")
@@ -123,7 +127,9 @@ class TestChanged:
         order.save()
         assert arrived(queue) == [[{"a": 1}]]
 
-    def test_a_file_that_is_saved_or_deleted_by_its_field(self, queue: FairQueue, work: Work, media: None) -> None:
+    def test_a_file_that_is_saved_or_deleted_by_its_field_has_changed(
+        self, queue: FairQueue, work: Work, media: None
+    ) -> None:
         on_update(Document, when=changed("file")).enqueue(work, "file__name")
         Document.objects.create(pk=1, file="documents/a.txt")
         document = Document.objects.get()
@@ -179,7 +185,7 @@ class TestUpdateFields:
         order.save()
         assert fires(queue) == 0
 
-    def test_a_foreign_key_under_both_its_names(self, queue: FairQueue, work: Work, order: Order) -> None:
+    def test_a_foreign_key_is_known_by_both_of_its_names(self, queue: FairQueue, work: Work, order: Order) -> None:
         on_update(Order, when=changed("customer")).enqueue(work, "pk")
         order = Order.objects.get()
         for name in ("customer", "customer_id"):
@@ -323,7 +329,7 @@ class TestCombined:
             found.append(bool(fires(queue)))
         assert found == expected
 
-    def test_a_relation_may_be_missing_or_an_object(self, queue: FairQueue, work: Work) -> None:
+    def test_a_condition_on_a_relation_may_name_an_object_or_none(self, queue: FairQueue, work: Work) -> None:
         acme = Customer.objects.create(slug="acme")
         on_create(Order, when=field_is("customer__slug", None)).enqueue(work, lambda _: "nobody")
         on_create(Order, when=field_is("customer", acme)).enqueue(work, lambda _: "acme")

@@ -49,7 +49,7 @@ def down(settings: Settings, server: Server, redis: Redis) -> dict[str, Any]:
 
 class TestServerDown:
     @pytest.mark.parametrize("in_transaction", [True, False])
-    def test_the_save_succeeds_and_the_error_is_logged_and_counted(
+    def test_a_save_succeeds_although_its_task_can_not_be_sent(
         self,
         queue: FairQueue,
         down: dict[str, Any],
@@ -185,7 +185,7 @@ class TestMistakes:
             "objects of shop.Order that go with their customer are deleted by the database" in found("fairque.W020")[0]
         )
 
-    def test_a_call_that_does_not_fit(self, work: Work) -> None:
+    def test_arguments_that_do_not_fit_the_task_are_reported_by_the_check(self, work: Work) -> None:
         @task(name="two")
         def two(a: int, b: int) -> None: ...
 
@@ -194,7 +194,7 @@ class TestMistakes:
         assert "missing a required argument: 'b'" in error
 
     @pytest.mark.parametrize("of", ["the task", "the event"])
-    def test_a_queue_that_is_not_declared(
+    def test_an_event_with_an_undeclared_queue_is_switched_off(
         self, queue: FairQueue, settings: Settings, of: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {}, "mail": {}}}
@@ -254,7 +254,7 @@ class TestMistakes:
             on_save(Order, **option)
         assert rules.rules() == ()
 
-    def test_a_condition_that_fails_fails_the_save(self, queue: FairQueue, work: Work) -> None:
+    def test_an_error_in_a_condition_fails_the_save(self, queue: FairQueue, work: Work) -> None:
         on_create(Order, when=lambda event: 1 / 0).enqueue(work)
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             Order.objects.create()

@@ -221,7 +221,7 @@ class TestUser:
             Order.objects.create()
 
 
-class TestWhatDoesNotFire:
+class TestSilentChanges:
     def test_loading_a_fixture_fires_no_save_event(self, queue: FairQueue, work: Work, redis: Redis) -> None:
         on_save(Order, when=changed("status")).enqueue(work, "pk")
         (loaded,) = serializers.deserialize("json", '[{"model": "shop.order", "pk": 9, "fields": {"status": "paid"}}]')

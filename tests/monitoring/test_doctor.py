@@ -44,7 +44,7 @@ def doctor(settings: Settings, redis: dict[str, Any], **sections: Any) -> tuple[
 
 @pytest.mark.parametrize("confirmed", [{}, {"QUEUE": {"REPLICAS_TO_CONFIRM": 1}}])
 @pytest.mark.parametrize("options", [(), ("--appendonly", "yes")])
-def test_a_full_server_is_down_and_says_what_it_is(
+def test_a_full_server_is_down_and_described(
     make_server: MakeServer, settings: Settings, options: tuple[str, ...], confirmed: dict[str, Any]
 ) -> None:
     """The checks that write to the server have no result when its memory is full."""
@@ -66,7 +66,9 @@ def test_a_full_server_is_down_and_says_what_it_is(
         (("--appendonly", "yes", "--appendfsync", "no"), "aof-no"),
     ],
 )
-def test_a_server_s_durability_is_tried(make_server: MakeServer, options: tuple[str, ...], durability: str) -> None:
+def test_the_durability_of_a_server_is_examined(
+    make_server: MakeServer, options: tuple[str, ...], durability: str
+) -> None:
     with make_server(*options).client() as client:
         found = probe_server(client, KEY)
         assert found.durability == durability
@@ -99,7 +101,7 @@ def test_replicas_that_confirm_writes_are_counted(make_server: MakeServer, setti
         (["-fcall", "-eval", "-evalsha"], ("not permitted", "not permitted", "not permitted"), True),
     ],
 )
-def test_permissions_for_functions_and_scripts_are_tried(
+def test_permissions_for_functions_and_scripts_are_examined(
     server: Server, redis: Redis, rules: list[str], expected: tuple[str, ...], refuses: bool
 ) -> None:
     redis.execute_command("ACL", "SETUSER", "patient", "on", "nopass", "~*", "+@all", *rules)

@@ -22,7 +22,7 @@ def queue(redis: Redis) -> FairQueue:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_users_hurt_and_busy_users_under_load_are_those_that_the_test_has_counted(redis: Redis, shards: int) -> None:
+def test_affected_and_busy_users_under_load_equal_the_counts_of_the_test(redis: Redis, shards: int) -> None:
     queue = FairQueue(redis, config=QueueConfig(retry_jitter=0, shards=shards, user_ttl=30 * DAY))
     load = run_load(queue, START, incident="depth")
     (incident,) = queue.incidents.recent()

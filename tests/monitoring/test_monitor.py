@@ -56,7 +56,7 @@ def test_a_value_that_comes_back_in_between_begins_anew(queue: FairQueue, stats:
     assert [alert.state for alert in monitor.check(deep, now=115)] == ["raised"]
 
 
-def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, stats: QueueStats) -> None:
+def test_two_rules_about_one_figure_are_distinguished_by_name(queue: FairQueue, stats: QueueStats) -> None:
     monitor = StatsMonitor(queue, [AlertRule("depth", 1), AlertRule("depth", 9, name="page the one on duty")])
     deep, deeper = (replace(stats, depth={"NORMAL": depth}) for depth in (5, 10))
     assert [alert.rule.name for alert in monitor.check(deep, now=0)] == ["depth"]
@@ -66,7 +66,7 @@ def test_two_rules_about_one_figure_are_told_apart_by_name(queue: FairQueue, sta
     ]
 
 
-def test_a_handler_that_fails_is_logged_and_the_next_change_is_told(
+def test_a_failing_handler_is_logged_and_the_next_change_is_reported(
     queue: FairQueue, stats: QueueStats, caplog: pytest.LogCaptureFixture
 ) -> None:
     reported: list[str] = []

@@ -84,7 +84,7 @@ def deaf() -> Iterator[str]:
         yield f"redis://:hunter2@{host}:{port}/0"
 
 
-def test_troubles_are_told_without_hosts_and_passwords(
+def test_problems_are_reported_without_hosts_and_passwords(
     deaf: str, settings: Settings, make_server: MakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     evicting = make_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")

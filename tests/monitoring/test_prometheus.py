@@ -222,7 +222,7 @@ def test_figures_of_the_server_and_the_workers_are_exported(queue: FairQueue, re
     assert values()["queue_up",] == 1
 
 
-def test_each_attempt_is_in_every_bucket_from_its_own(queue: FairQueue) -> None:
+def test_an_attempt_counts_in_its_bucket_and_all_larger_ones(queue: FairQueue) -> None:
     now = time.time() - 100
     for seconds in (0.0001, 0.5, 0.5, 3.0, 500_000.0):
         queue.push(task(), now=now)
@@ -245,7 +245,7 @@ def test_the_engines_buckets_are_neither_lost_nor_counted_twice() -> None:
     assert {later - sooner for sooner, later in pairwise(counts[:-1])} == {4}
 
 
-def test_bounds_are_told_as_the_same_text_by_every_machine() -> None:
+def test_bounds_of_buckets_have_the_same_text_on_every_machine() -> None:
     assert (BUCKET_BOUNDS[44], BUCKET_BOUNDS[48], BUCKET_BOUNDS[80], BUCKET_BOUNDS[136]) == (
         "0.002048",
         "0.004096",
@@ -255,7 +255,7 @@ def test_bounds_are_told_as_the_same_text_by_every_machine() -> None:
     assert len(set(BUCKET_BOUNDS.values())) == len(BUCKET_BOUNDS) == 24
 
 
-def test_a_scrape_costs_the_same_whatever_there_is(queue: FairQueue, redis: Redis) -> None:
+def test_a_scrape_sends_the_same_commands_for_any_number_of_tasks(queue: FairQueue, redis: Redis) -> None:
     def cost() -> int:
         redis.config_resetstat()
         exposition("")

@@ -163,7 +163,7 @@ def test_the_time_to_redact_a_text_grows_with_its_length_only(part: str) -> None
     assert min(seconds(20_000) for _ in range(3)) < max(100 * least, 0.05)
 
 
-def test_while_the_configuration_has_mistakes_the_usual_words_are_looked_for(settings: Settings) -> None:
+def test_the_default_secret_words_apply_while_the_configuration_has_mistakes(settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URI": "redis://127.0.0.1:1/0"}, "REDACT": []}
     assert redact_value({"password": "x", "n": 1}) == {"password": HIDDEN, "n": 1}
     assert redacted_text("password=x, n=1") == f"password={HIDDEN}, n=1"

@@ -96,7 +96,7 @@ def end_workers(queue: FairQueue) -> None:
         (lambda queue: queue.cancel("t", now=NOW), "ended", "It waits for nothing: it is canceled."),
     ],
 )
-def test_the_one_reason_for_a_wait_is_told_in_words(
+def test_the_reason_for_a_wait_is_explained_in_words(
     queue: FairQueue, arrange: Callable[[FairQueue], object], kind: str, text: str
 ) -> None:
     push(queue)
@@ -158,7 +158,7 @@ def test_a_task_at_a_limit_names_it_and_when_it_opens(
     assert {reason.kind: reason.text for reason in reasons(queue, "t")} == expected
 
 
-def test_a_task_at_a_limit_with_a_place_waits_for_those_before_it(queue: FairQueue) -> None:
+def test_a_task_at_a_limit_with_a_place_waits_for_earlier_tasks(queue: FairQueue) -> None:
     push(queue, "a", limits=[ONE])
     push(queue, limits=[ONE])
     push(queue, "b", user="bob", limits=[ONE])
@@ -193,14 +193,14 @@ def test_a_scheduled_task_waits_for_its_time_and_then_for_a_sweep(queue: FairQue
     assert "Its time came at 2033-05-18 03:34:50 UTC" in only(queue, "scheduled")
 
 
-def test_a_lost_lease_is_told_with_its_end(queue: FairQueue) -> None:
+def test_a_lost_lease_is_explained_with_its_end(queue: FairQueue) -> None:
     push(queue)
     queue.pop("w:1", lease=30, now=NOW)
     queue.heartbeat("w:2", {}, now=NOW + 30, ttl=3600)
     assert "Worker w:1 has not renewed its lease, which ended at 2033-05-18 03:33:50 UTC" in only(queue, "lost_lease")
 
 
-def test_a_worker_that_does_not_say_whom_it_serves_may_take_any_task(redis: Redis) -> None:
+def test_a_worker_without_a_list_of_users_may_take_any_task(redis: Redis) -> None:
     queue = FairQueue(redis)
     push(queue)
     assert only(queue, "no_worker") == "No worker is running: start one with manage.py fairque_worker."
@@ -279,7 +279,7 @@ def test_a_task_waits_when_no_worker_serves_its_user(redis: Redis) -> None:
     assert kinds(queue) == ["next"], "nobody can say that it does not"
 
 
-def test_an_expired_task_is_told_before_and_after_a_sweep(queue: FairQueue) -> None:
+def test_an_expired_task_is_explained_before_and_after_a_sweep(queue: FairQueue) -> None:
     push(queue, expires_at=NOW + 5)
     beat(queue, now=NOW + 5)
     assert only(queue, "expired").startswith("It expired at 2033-05-18 03:33:25 UTC")
@@ -299,7 +299,7 @@ def test_an_unknown_task_has_no_reasons(queue: FairQueue) -> None:
         reasons(queue, "t")
 
 
-def test_several_reasons_are_told_at_once(queue: FairQueue) -> None:
+def test_several_reasons_are_listed_together(queue: FairQueue) -> None:
     queue.pause(now=NOW)
     queue.user("ann").pause(now=NOW)
     push(queue, "a")
@@ -348,7 +348,7 @@ def test_an_urgent_task_of_a_user_far_ahead_of_its_share_waits(queue: FairQueue)
     assert "behind_lanes" not in texts
 
 
-def test_the_time_is_named_by_which_a_user_is_ahead(redis: Redis) -> None:
+def test_the_reason_states_how_far_a_user_is_ahead(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig())
     queue.heartbeat("w:1", {"users": "*"}, now=NOW, ttl=3600)
     for user in ("ann", "bob"):

@@ -130,7 +130,7 @@ def test_an_incident_is_sent_as_json_and_its_alerts_are_not(receiver: Receiver) 
 
 
 @pytest.mark.usefixtures("use_slack")
-def test_a_name_in_a_slack_message_mentions_no_channel(receiver: Receiver) -> None:
+def test_a_name_in_a_slack_message_notifies_no_channel(receiver: Receiver) -> None:
     announce(*[OPENED] * (webhook.MAX_ALERTS_PER_MESSAGE + 5)).end(10)
     (posted,) = receiver.posted
     lines = posted["text"].splitlines()
@@ -251,7 +251,9 @@ class TestButton:
         answer = admin_client.post(reverse(self.URL), {"action": "test_alert"}, follow=True)
         assert messages_of(answer) == "the webhook failed: it answered with status 500"
 
-    def test_needs_the_permission_and_a_webhook(self, client: Client, receiver: Receiver, settings: Settings) -> None:
+    def test_the_test_alert_button_needs_the_permission(
+        self, client: Client, receiver: Receiver, settings: Settings
+    ) -> None:
         from django.contrib.auth.models import Permission, User
 
         viewer = User.objects.create_user("viewer", is_staff=True)

@@ -66,7 +66,7 @@ class TestTransaction:
         delays = [(found.execute_after or found.created_at) - found.created_at for found in tasks]
         assert delays == [0, pytest.approx(1200, abs=5), pytest.approx(2400, abs=5)]
 
-    def test_a_row_keeps_the_lane(self, queue: FairQueue) -> None:
+    def test_a_row_of_the_outbox_keeps_the_lane_of_its_task(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = enqueue(1, lane="urgent")
             with lane("bulk"):
@@ -106,7 +106,7 @@ class TestTransaction:
         task_pushed.disconnect(receiver)
         assert with_rows == [0]
 
-    def test_everything_about_a_task_is_kept(self, queue: FairQueue) -> None:
+    def test_a_row_of_the_outbox_keeps_all_options_of_a_task(self, queue: FairQueue) -> None:
         with transaction.atomic():
             result = enqueue(
                 {"ü": [1.5, None, "\x00"]}, priority=6, delay=60, timeout=5, sla=9, max_retries=7, task_id="mine"
@@ -162,7 +162,7 @@ class TestCost:
 
 
 class TestServerDown:
-    def test_the_commit_succeeds_and_the_row_stays(
+    def test_a_commit_succeeds_and_keeps_its_row_while_the_server_is_down(
         self, down: dict[str, Any], settings: Settings, caplog: pytest.LogCaptureFixture
     ) -> None:
         with transaction.atomic():
@@ -185,7 +185,7 @@ class TestServerDown:
         assert attempts is not None
         assert int(attempts[1]) < 10, "in 5 s there are 20"
 
-    def test_the_order_of_a_user_is_kept(self, down: dict[str, Any], settings: Settings) -> None:
+    def test_the_outbox_keeps_the_order_of_a_user_s_tasks(self, down: dict[str, Any], settings: Settings) -> None:
         with transaction.atomic():
             enqueue(1)
         settings.FAIRQUE = down

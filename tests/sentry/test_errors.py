@@ -195,7 +195,7 @@ def test_a_failure_without_an_exception_in_the_task_is_reported_from_the_log(sen
 
 
 @pytest.mark.parametrize("user", [None, "hash"])
-def test_the_log_names_no_user_either(start_sentry: StartSentry, user: Any) -> None:
+def test_the_log_in_sentry_names_no_user(start_sentry: StartSentry, user: Any) -> None:
     sent = start_sentry(integration=FairqueIntegration(user=user))
 
     @task(name="unserializable")

@@ -129,7 +129,7 @@ def test_the_command_loads_functions_on_each_server(urls: list[str], servers: li
     close_queues()
 
 
-def test_the_probe_is_of_a_server_that_answers(urls: list[str], settings: Settings) -> None:
+def test_the_health_command_shows_a_server_of_the_list_that_answers(urls: list[str], settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": urls}}
     get_queue().heartbeat("w", {})
     output = io.StringIO()

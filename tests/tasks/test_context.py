@@ -65,7 +65,9 @@ def test_the_context_outside_of_a_worker_does_nothing() -> None:
         ((1, 2, 3), "message must be text, got 3"),
     ],
 )
-def test_a_wrong_report_is_a_mistake_inside_and_outside(queue: FairQueue, report: Any, expected: str) -> None:
+def test_a_wrong_progress_report_is_an_error_inside_and_outside_of_a_worker(
+    queue: FairQueue, report: Any, expected: str
+) -> None:
     with pytest.raises(TaskUsageError, match=expected):
         current_task().progress(*report)
     outcome = execute(run_of(queue, lambda: current_task().progress(*report)))
@@ -135,7 +137,7 @@ async def test_a_coroutine_reports_without_blocking_its_loop(queue: FairQueue) -
     assert current_task().id == ""
 
 
-async def test_coroutines_do_not_see_each_other(queue: FairQueue) -> None:
+async def test_concurrent_coroutines_have_separate_contexts(queue: FairQueue) -> None:
     everyone_runs = asyncio.Barrier(3) if hasattr(asyncio, "Barrier") else None
 
     async def work() -> str:
@@ -149,7 +151,7 @@ async def test_coroutines_do_not_see_each_other(queue: FairQueue) -> None:
     assert [outcome.body.decode() for outcome in outcomes] == [f'"{run.lease.task_id}"' for run in runs]
 
 
-def test_threads_do_not_see_each_other(queue: FairQueue) -> None:
+def test_concurrent_threads_have_separate_contexts(queue: FairQueue) -> None:
     together = threading.Barrier(3)
 
     def work() -> str:
@@ -169,7 +171,7 @@ def test_threads_do_not_see_each_other(queue: FairQueue) -> None:
     assert len(bodies) == 3
 
 
-def test_a_task_that_calls_another_stays_itself(queue: FairQueue) -> None:
+def test_a_task_that_calls_another_task_keeps_its_context(queue: FairQueue) -> None:
     @task(name="inner")
     def inner() -> str:
         return current_task().name

@@ -44,7 +44,7 @@ def test_a_call_arrives_byte_for_byte(queue: FairQueue) -> None:
     assert lease.payload_bytes == b'{"args":["acme"],"kwargs":{"n":3}}'
 
 
-def test_the_user_is_an_argument_a_function_of_them_or_given(queue: FairQueue) -> None:
+def test_the_user_is_an_argument_or_computed_from_arguments_or_given(queue: FairQueue) -> None:
     users = [
         declare().enqueue("acme"),
         declare(user="n").enqueue("acme", 5),
@@ -103,7 +103,7 @@ def test_calls_that_can_not_be_spread_are_refused(
     assert redis.dbsize() == 0
 
 
-def test_a_unique_call_returns_the_task_that_is_there(queue: FairQueue) -> None:
+def test_a_unique_call_returns_the_existing_task(queue: FairQueue) -> None:
     work = declare(user="customer", unique_for=60)
     first = work.enqueue("acme", 1)
     assert work.enqueue("acme", n=1).id == first.id
@@ -230,7 +230,7 @@ def test_a_naive_moment_is_in_the_time_zone_of_a_project_without_time_zones(
     assert (task.execute_after, task.expires_at) == (due, due + 86400)
 
 
-def test_a_later_way_to_say_when_takes_the_place_of_the_earlier(queue: FairQueue) -> None:
+def test_a_later_option_for_the_start_or_expiry_replaces_an_earlier_one(queue: FairQueue) -> None:
     work = declare(delay=60, expires=120)
     assert queue.get_task(work.enqueue("a").id).state is TaskState.SCHEDULED
     moved = work.using(execute_after=4e9, expires_at=4.1e9)

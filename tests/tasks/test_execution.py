@@ -34,7 +34,7 @@ def test_a_result_that_can_not_be_stored_is_a_dead_letter(queue: FairQueue, serv
     assert run_next(queue, services) == "dead"
 
 
-def test_a_task_knows_itself_and_reports(queue: FairQueue, services: Services) -> None:
+def test_a_task_reads_its_context_and_reports_progress(queue: FairQueue, services: Services) -> None:
     seen: list[Any] = []
 
     @task(name="curious", user="who", timeout=60)

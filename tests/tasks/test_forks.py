@@ -84,7 +84,7 @@ print(json.dumps({"ends": ends}), flush=True)
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("kind", ["python", "C"])
-def test_no_fork_repeats_or_shares_anything(server: Server, redis: Redis, kind: str) -> None:
+def test_forked_processes_share_no_ids_and_no_connections(server: Server, redis: Redis, kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, kind],
         env={**os.environ, "TEST_SERVER": server.url, "PYTHONPATH": str(ROOT)},

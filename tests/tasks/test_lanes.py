@@ -60,7 +60,7 @@ class TestOptions:
         results = [work.using(lane=name).enqueue() for name in ("urgent", "normal", None)]
         assert lanes(queue, *results) == ["urgent", "normal", "normal"]
 
-    def test_each_of_many_calls_has_the_lane(self, queue: FairQueue) -> None:
+    def test_each_call_of_enqueue_many_has_the_lane(self, queue: FairQueue) -> None:
         results = noop().using(lane="bulk").enqueue_many([((number,), {}) for number in range(3)])
         assert lanes(queue, *results) == ["bulk"] * 3
 
@@ -122,7 +122,7 @@ class TestBlock:
             inside = [work.enqueue(), *work.enqueue_many([((), {}), ((), {})])]
         assert lanes(queue, *inside, work.enqueue()) == ["bulk"] * 3 + ["normal"]
 
-    def test_the_innermost_block_counts(self, queue: FairQueue) -> None:
+    def test_the_innermost_block_sets_the_lane(self, queue: FairQueue) -> None:
         work = noop()
         with lane("bulk"):
             with lane("urgent"):
@@ -292,7 +292,7 @@ class TestSchedules:
             ({"LANE": "bulk", "PRIORITY": "HIGH"}, '["LANE"]: a task of lane bulk has no priority, got HIGH'),
         ],
     )
-    def test_a_wrong_lane_is_explained(
+    def test_a_wrong_lane_of_a_schedule_is_explained(
         self, declare: Callable[..., FairQueue], options: dict[str, Any], expected: str
     ) -> None:
         noop("shop.report")
@@ -315,7 +315,7 @@ class TestPrioritiesThatStandForLanes:
         settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"LANES": lanes}}
         return get_queue()
 
-    def test_tasks_of_these_priorities_go_to_the_lanes(self, queue: FairQueue) -> None:
+    def test_tasks_of_the_configured_priorities_go_to_their_lanes(self, queue: FairQueue) -> None:
         results = [noop().using(priority=priority).enqueue() for priority in Priority]
         assert lanes(queue, *results) == ["bulk", "normal", "normal", "normal", "normal", "urgent"]
 
@@ -333,7 +333,7 @@ class TestPrioritiesThatStandForLanes:
         found = [tasks[0], tasks[-1], single, first, queue.get_task(queue.schedules.run_now("s"))]
         assert [queue.get_task(task.task_id).lane for task in found] == ["urgent"] * 5
 
-    def test_such_a_priority_counts_before_a_block(self, queue: FairQueue) -> None:
+    def test_a_priority_that_stands_for_a_lane_counts_before_a_block(self, queue: FairQueue) -> None:
         with lane("bulk"):
             results = [noop(priority=priority).enqueue() for priority in (Priority.CRITICAL, Priority.HIGH)]
         with lane("urgent"):

@@ -299,7 +299,9 @@ class TestClosing:
         (stats,) = queue.limits()
         assert (stats.key, stats.user, stats.is_closed) == (key.replace("{user}", "acme"), "acme", True)
 
-    def test_no_task_of_the_limit_starts_and_no_retry_is_used(self, queue: FairQueue, services: Services) -> None:
+    def test_tasks_of_a_limit_that_a_task_has_closed_wait_without_using_a_retry(
+        self, queue: FairQueue, services: Services
+    ) -> None:
         @task(name="call", limits=[Rate("api", "100/s", burst=20)])
         def call() -> None:
             current_task().close_limit("api", until=timedelta(hours=1))
@@ -353,7 +355,7 @@ class TestSkipping:
     def work(self) -> Any:
         return declare(Concurrency("k", 1, at_limit="skip"))
 
-    def test_the_call_raises_and_other_tasks_are_sent(self, queue: FairQueue, work: Any) -> None:
+    def test_enqueue_many_at_a_full_limit_raises_and_sends_other_tasks(self, queue: FairQueue, work: Any) -> None:
         with pytest.raises(AtLimitError) as error:
             work.enqueue_many([(("acme",), {}) for _ in range(3)])
         assert len(error.value.refused) == 2
@@ -362,7 +364,7 @@ class TestSkipping:
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("outbox", [False, True])
     @pytest.mark.parametrize("is_graph", [False, True])
-    def test_a_commit_leaves_the_task_out(
+    def test_a_commit_does_not_send_a_task_that_a_full_limit_refuses(
         self, queue: FairQueue, settings: Settings, work: Any, outbox: bool, is_graph: bool
     ) -> None:
         settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}

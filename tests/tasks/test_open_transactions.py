@@ -51,7 +51,7 @@ async def send() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_a_transaction_no_other_thread_is_asked(queue: FairQueue, hops: list[Any]) -> None:
+def test_without_a_transaction_a_coroutine_sends_in_its_own_thread(queue: FairQueue, hops: list[Any]) -> None:
     connection.ensure_connection()
     asyncio.run(send())
     assert hops == []
@@ -79,7 +79,7 @@ def test_a_transaction_of_any_thread_is_noticed() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_without_autocommit_counts() -> None:
+def test_a_connection_without_autocommit_counts_as_an_open_transaction() -> None:
     transaction.set_autocommit(False)
     try:
         assert open_transactions.may_be_open()
@@ -88,14 +88,14 @@ def test_a_connection_without_autocommit_counts() -> None:
     assert not open_transactions.may_be_open()
 
 
-def test_where_connections_may_have_been_opened_before_one_may_be_in_a_transaction() -> None:
+def test_connections_opened_before_the_import_may_be_in_a_transaction() -> None:
     code = "from django_fairque.tasks.transactions import open_transactions; print(open_transactions.may_be_open())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(("name", "expected"), [("another", []), ("watched", ["watched"]), (None, ["watched"])])
-def test_receivers_are_called_in_that_thread_only_for_tasks_that_they_are_for(
+def test_a_receiver_is_called_in_another_thread_only_for_tasks_of_its_name(
     queue: FairQueue, hops: list[Any], name: str | None, expected: list[str]
 ) -> None:
     seen: list[str] = []

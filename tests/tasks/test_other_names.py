@@ -35,7 +35,7 @@ def paid(queue: FairQueue) -> Any:
         ("unheard", "has no attribute 'unheard'$"),
     ],
 )
-def test_an_attribute_of_celery_s_tasks_names_ours(paid: Any, name: str, ours: str) -> None:
+def test_an_attribute_of_celery_s_tasks_gets_a_hint_with_the_right_name(paid: Any, name: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=rf"'TaskDefinition' object has no attribute '{name}'.*{ours}|{ours}"):
         getattr(paid, name)
     assert not hasattr(paid, name)
@@ -45,7 +45,7 @@ def test_an_attribute_of_celery_s_tasks_names_ours(paid: Any, name: str, ours: s
     ("name", "ours"),
     [("get", r"wait\(timeout\)"), ("task_id", "use id")],
 )
-def test_an_attribute_of_celery_s_results_names_ours(name: str, ours: str) -> None:
+def test_an_attribute_of_celery_s_results_gets_a_hint_with_the_right_name(name: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=rf"'TaskResult' object has no attribute '{name}'; use {ours}|{ours}"):
         getattr(TaskResult("id"), name)
 

@@ -113,7 +113,9 @@ def test_tasks_without_calls_run_in_their_order(run_all: Callable[[], list[Any]]
         assert run.state == "finished"
 
 
-def test_a_run_from_end_to_end(steps: Steps, queue: FairQueue, run_all: Callable[[], list[Any]]) -> None:
+def test_a_run_executes_its_steps_in_order_and_finishes(
+    steps: Steps, queue: FairQueue, run_all: Callable[[], list[Any]]
+) -> None:
     a, b, c, d, _ = steps.values()
     run = (a >> (b | c) >> d).enqueue()
     assert (run.state, len(run), run[d].state) == ("running", 4, TaskState.DEFERRED)
@@ -218,7 +220,7 @@ class TestMistakes:
         with pytest.raises(TaskUsageError, match="missing a required argument"):
             work.s()  # type: ignore[call-arg]
 
-    def test_a_pipeline_of_other_things_is_refused(self, steps: Steps) -> None:
+    def test_a_pipeline_of_values_that_are_no_tasks_is_refused(self, steps: Steps) -> None:
         with pytest.raises(TypeError):
             steps["a"] >> "b"  # type: ignore[operator]
         with pytest.raises(TaskUsageError, match=r"group\(\) takes steps"):
@@ -269,7 +271,7 @@ class TestMistakes:
             lambda a, b, c: group([a, a]),
         ],
     )
-    def test_a_bare_task_that_stands_there_twice_is_refused(self, build: Callable[..., Pipeline]) -> None:
+    def test_a_bare_task_that_is_used_twice_in_a_pipeline_is_refused(self, build: Callable[..., Pipeline]) -> None:
         """A bare task that is used twice could mean one task of the graph, or two."""
         with pytest.raises(TaskUsageError, match=r"more than once: write \w\.s\(\) for each task that is meant"):
             build(*bare_tasks("abc"))

@@ -22,7 +22,7 @@ from django_fairque.tasks import errors as task_errors
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_every_name_is_there_and_nothing_else_is() -> None:
+def test_the_package_has_exactly_its_public_names() -> None:
     assert all(hasattr(django_fairque, name) for name in dir(django_fairque))
     assert dir(django_fairque) == django_fairque.__all__  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'tusk'"):

@@ -41,7 +41,7 @@ def end(queue: FairQueue, how: str) -> None:
         queue.cancel(lease.task_id)
 
 
-def test_there_is_no_result_before_the_end(queue: FairQueue) -> None:
+def test_a_task_that_has_not_ended_has_no_result(queue: FairQueue) -> None:
     result = enqueue()
     with pytest.raises(TaskNotFinishedError, match="it is queued"):
         result.result()
@@ -130,7 +130,7 @@ def test_an_expired_task_has_failed(queue: FairQueue) -> None:
         result.result()
 
 
-async def test_coroutines_wait_as_long_and_no_longer(queue: FairQueue) -> None:
+async def test_coroutines_wait_for_a_result_until_the_timeout(queue: FairQueue) -> None:
     result = enqueue()
     with pytest.raises(TaskWaitTimeoutError, match="it is queued"):
         await result.await_(timeout=0.01)
@@ -142,7 +142,7 @@ async def test_coroutines_wait_as_long_and_no_longer(queue: FairQueue) -> None:
     await aclose_queues()
 
 
-def test_a_result_that_was_removed_says_so(queue: FairQueue) -> None:
+def test_a_result_that_was_removed_raises_an_explanation(queue: FairQueue) -> None:
     config = queue.config.model_copy(update={"max_result_bytes": 3000})
     limited = type(queue)(queue.client, queue.name, config)
     first, second = enqueue(), enqueue()

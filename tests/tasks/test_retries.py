@@ -74,7 +74,7 @@ def test_retries_wait_longer_each_time(queue: FairQueue, services: Services) -> 
     assert queue.get_task(result.id).execute_after == pytest.approx(now + 15)
 
 
-def test_a_time_limit_is_worth_another_attempt_whatever_is_retried(queue: FairQueue, services: Services) -> None:
+def test_a_task_stopped_by_its_time_limit_is_retried_for_any_retry_on(queue: FairQueue, services: Services) -> None:
     assert run_next_of(queue, services, SoftTimeLimitExceeded(), retry_on=(ValueError,)) == "retried"
     run_of_it = raising(OSError(), retry_on=(ValueError,))()
     run = run_of(queue, services)
@@ -96,7 +96,7 @@ def test_a_backoff_function_decides_from_retries_and_error(queue: FairQueue, ser
 
 
 @pytest.mark.parametrize("answer", [-1, "soon", float("nan"), True, timedelta(days=-1)])
-def test_a_backoff_function_that_answers_nonsense_costs_no_retry(
+def test_a_backoff_function_that_returns_a_wrong_value_costs_no_retry(
     queue: FairQueue, services: Services, answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     raising(OSError("net"), backoff=lambda retries, error: answer)()

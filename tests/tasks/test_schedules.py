@@ -83,7 +83,9 @@ def test_a_disabled_schedule_stays_so_until_its_declaration_changes(
     assert declare(a={**GOOD, "every": 90}).schedules.get("a").enabled
 
 
-def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistake_in_a_declared_schedule_affects_no_other_schedule(
+    declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture
+) -> None:
     declare(a=GOOD, b=GOOD)
     with pytest.raises(TaskUsageError, match=r"b: .*did you mean 'shop.report'"):
         declare(a={**GOOD, "every": 70}, b={**GOOD, "task": "shop.rapport"})
@@ -93,7 +95,7 @@ def test_a_mistake_in_one_harms_no_other(declare: Callable[..., FairQueue], capl
     assert "the schedule 'b' can't be used" in problem()
 
 
-def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., FairQueue]) -> None:
+def test_the_expiry_of_a_scheduled_task_counts_from_each_instant(declare: Callable[..., FairQueue]) -> None:
     @task(name="shop.timed", expires=60.0)
     def timed() -> None: ...
 
@@ -112,7 +114,7 @@ def test_a_task_that_expires_does_so_after_each_instant(declare: Callable[..., F
         queue.schedules.add("f", task=timed.using(expires_at=time.time() + 60).s(), every=60)
 
 
-def test_a_task_with_a_delay_of_its_own_harms_no_other_schedule(declare: Callable[..., FairQueue]) -> None:
+def test_a_task_with_a_delay_affects_no_other_schedule(declare: Callable[..., FairQueue]) -> None:
     @task(name="shop.timed", delay=60.0)
     def timed() -> None: ...
 
@@ -124,7 +126,7 @@ def test_a_task_with_a_delay_of_its_own_harms_no_other_schedule(declare: Callabl
     assert "the schedule 'b' can't be used" in problem()
 
 
-def test_a_failing_user_function_harms_no_other(
+def test_a_failing_user_function_affects_no_other_schedule(
     declare: Callable[..., FairQueue], caplog: pytest.LogCaptureFixture
 ) -> None:
     owners: dict[str, str] = {}
@@ -143,7 +145,7 @@ def test_a_failing_user_function_harms_no_other(
     assert "the schedule 'b' can't be used: the user function" in problem()
 
 
-def test_a_user_function_is_asked_once(declare: Callable[..., FairQueue]) -> None:
+def test_a_user_function_of_a_schedule_is_called_once(declare: Callable[..., FairQueue]) -> None:
     answers = iter(["ann"])
 
     @task(name="shop.owned", user=lambda: next(answers))

@@ -60,7 +60,7 @@ WAYS: dict[str, Callable[[FairQueue], str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_clock_of_the_sender_does_not_matter(
+def test_times_do_not_depend_on_the_clock_of_the_sender(
     queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(rules, "rule_registry", rules._RuleRegistry())

@@ -146,7 +146,7 @@ def test_a_signature_is_bound_to_the_user_and_the_queue(queue: FairQueue) -> Non
             signing.check(checked, **{**place, **changes}, mode=signing_mode())
 
 
-def test_a_queue_that_is_made_by_hand_signs_as_the_settings_say(
+def test_a_queue_created_by_code_signs_as_configured(
     queue: FairQueue, redis: Redis, server: Server, settings: Settings
 ) -> None:
     declare()
@@ -184,7 +184,7 @@ def test_a_task_pushed_without_the_key_is_not_run(queue: FairQueue, caplog: pyte
     assert "queue default" in record.getMessage()
 
 
-def test_a_flood_of_forgeries_is_no_flood_of_lines(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_forged_tasks_write_few_log_lines(queue: FairQueue, caplog: pytest.LogCaptureFixture) -> None:
     declare()
     with unsigned():
         queue.push_batch([Task.create("a", 3, {}, name="shop.charge") for _ in range(50)])
@@ -300,7 +300,9 @@ def test_a_schedule_added_without_the_key_fires_nothing_that_runs(queue: FairQue
     refused(queue, "no signature")
 
 
-def test_schedules_of_settings_are_signed_with_a_new_key(queue: FairQueue, server: Server, settings: Settings) -> None:
+def test_schedules_of_settings_are_signed_again_with_a_new_key(
+    queue: FairQueue, server: Server, settings: Settings
+) -> None:
     declare()
     schedules = {"nightly": {"TASK": "shop.charge", "ARGS": ["a"], "EVERY": 60}}
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "SCHEDULES": schedules}
@@ -344,7 +346,7 @@ def test_a_producer_without_settings_signs_with_a_key_that_it_is_given(
 
 
 @pytest.mark.parametrize("key", ["", b"", None, 3])
-def test_no_key_is_a_mistake(key: Any) -> None:
+def test_signing_without_a_key_is_a_mistake(key: Any) -> None:
     with pytest.raises(TypeError, match="expects the SECRET_KEY"):
         signing.sign_with(key)
 

@@ -119,7 +119,7 @@ def test_a_captured_task_is_part_of_the_same_transaction() -> None:
 
 
 @in_transactions
-def test_a_rollback_leaves_no_trace(queue: FairQueue, redis: Redis) -> None:
+def test_a_rollback_sends_no_task_and_writes_no_key(queue: FairQueue, redis: Redis) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
         result = enqueue()
         raise ZeroDivisionError
@@ -130,7 +130,7 @@ def test_a_rollback_leaves_no_trace(queue: FairQueue, redis: Redis) -> None:
 
 
 @in_transactions
-def test_a_savepoint_that_is_rolled_back_takes_only_its_own(queue: FairQueue) -> None:
+def test_a_savepoint_that_is_rolled_back_drops_only_its_own_tasks(queue: FairQueue) -> None:
     with transaction.atomic():
         first = enqueue(1)
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
@@ -145,7 +145,7 @@ def test_a_savepoint_that_is_rolled_back_takes_only_its_own(queue: FairQueue) ->
 
 
 @in_transactions
-def test_an_outer_savepoint_takes_the_inner_ones_along(queue: FairQueue) -> None:
+def test_an_outer_savepoint_that_is_rolled_back_drops_tasks_of_inner_ones(queue: FairQueue) -> None:
     with transaction.atomic():
         enqueue(1)
         with pytest.raises(ZeroDivisionError), transaction.atomic():  # noqa: PT012
@@ -238,7 +238,7 @@ def test_on_commit_can_be_turned_off(queue: FairQueue, settings: Settings) -> No
 
 
 @in_transactions
-def test_a_duplicate_has_the_id_of_the_task_that_is_there(queue: FairQueue) -> None:
+def test_a_duplicate_has_the_id_of_the_existing_task(queue: FairQueue) -> None:
     first = enqueue(unique_for=60)
     with transaction.atomic():
         second = enqueue(unique_for=60)
@@ -274,7 +274,7 @@ def test_a_server_that_is_gone_at_commit_is_an_error_with_the_ids(
 
 
 @in_transactions
-def test_a_refusal_at_commit_keeps_nothing_else_back(
+def test_a_task_refused_at_the_commit_does_not_hold_back_others(
     queue: FairQueue, redis: Redis, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"mail": {}}}
@@ -313,7 +313,7 @@ def test_enqueue_without_autocommit_is_refused(queue: FairQueue, redis: Redis) -
 
 @in_transactions
 @pytest.mark.parametrize("outbox", [False, True])
-def test_where_autocommit_is_off_for_good_no_block_tells_of_its_commit(
+def test_with_autocommit_off_permanently_enqueue_needs_the_outbox(
     queue: FairQueue, settings: Settings, monkeypatch: pytest.MonkeyPatch, outbox: bool
 ) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "OUTBOX": outbox}
@@ -347,7 +347,7 @@ def test_a_coroutine_inside_a_transaction_waits_for_its_commit(queue: FairQueue)
 
 
 @in_transactions
-def test_a_coroutine_sends_what_its_synchronous_part_left_to_the_commit(queue: FairQueue) -> None:
+def test_tasks_of_a_coroutine_s_synchronous_part_are_sent_at_the_commit(queue: FairQueue) -> None:
     def save() -> TaskResult:
         with transaction.atomic():
             result = enqueue()
@@ -369,7 +369,7 @@ class TestInsideATestCase:
 
     pytestmark = pytest.mark.django_db
 
-    def test_hooks_that_a_test_captures_do_not_mix(
+    def test_a_captured_hook_sends_only_tasks_of_its_capture(
         self, queue: FairQueue, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
     ) -> None:
         enqueue(1)

@@ -226,7 +226,7 @@ def test_types_of_the_project_are_distinguished(hint: Any, expected: bool) -> No
     assert types.loads_by_project is expected
 
 
-def test_an_annotation_may_name_what_is_defined_later(queue: FairQueue, services: Services) -> None:
+def test_an_annotation_may_name_a_class_that_is_defined_later(queue: FairQueue, services: Services) -> None:
     definition = taking("Later")
     assert definition.types is not None
     globals()["Later"] = UUID
@@ -298,7 +298,7 @@ def test_a_missing_annotation_is_named_in_the_error(queue: FairQueue) -> None:
 
 @pytest.mark.parametrize("hint", [Any, UUID, Order])
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_model_instance_is_named_and_so_is_the_remedy(queue: FairQueue, hint: Any, nested: bool) -> None:
+def test_a_model_instance_is_refused_with_advice(queue: FairQueue, hint: Any, nested: bool) -> None:
     order = Order(pk=5)
     with pytest.raises(
         (TaskUsageError, TaskSerializationError),
@@ -332,7 +332,7 @@ class Fussy(BaseModel):
             raise ZeroDivisionError("fussy")
 
 
-def test_an_error_of_a_validator_is_the_tasks_only(queue: FairQueue, services: Services) -> None:
+def test_an_error_of_a_validator_fails_only_its_task(queue: FairQueue, services: Services) -> None:
     taking(dict).enqueue({"name": "x"})
     taking(Fussy)
     assert run_next(queue, services) == "dead"
@@ -418,7 +418,7 @@ def _read_parent() -> None:
     received.append(current_task().parent_result())
 
 
-def test_the_same_call_is_the_same_work(queue: FairQueue) -> None:
+def test_equal_converted_arguments_are_one_unique_call(queue: FairQueue) -> None:
     @task(name="once", unique_for=60)
     def once(key: UUID, rate: Decimal = Decimal("0.5")) -> None:
         """Nothing."""

@@ -55,7 +55,7 @@ ONE, OTHER = [0, 8, 16], [16, 8, 0]
         (dict[str, int] | set[int], lambda numbers: {str(number): 1 for number in numbers}),
     ],
 )
-def test_the_same_values_are_the_same_call(queue: FairQueue, hint: Any, make: Any) -> None:
+def test_equal_sets_in_another_order_are_one_unique_call(queue: FairQueue, hint: Any, make: Any) -> None:
     def index(values: Any, other: int = 1) -> None: ...
 
     index.__annotations__["values"] = hint
@@ -78,7 +78,7 @@ def changes_of(zone: ZoneInfo) -> list[datetime]:
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_moments_arrive_in_every_hour(queue: FairQueue, services: Services, name: str) -> None:
+def test_moments_around_each_change_of_clocks_arrive_unchanged(queue: FairQueue, services: Services, name: str) -> None:
     arrived: list[Any] = []
 
     @task
@@ -126,7 +126,7 @@ def test_a_moment_without_a_zone_keeps_its_fold(queue: FairQueue, services: Serv
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_a_schedule_goes_on_through_every_change_of_the_clocks(name: str) -> None:
+def test_a_schedule_runs_through_every_change_of_the_clocks(name: str) -> None:
     for change in changes_of(ZoneInfo(name)):
         timing = Timing.create("*/15 * * * *", None, name, 0)
         moment = change.timestamp() - 7200

@@ -30,7 +30,7 @@ def greeting(settings: Settings) -> Any:
     return task(greet)
 
 
-def test_the_task_itself_finds_its_calls(fairque: Capture, greeting: Any) -> None:
+def test_captured_calls_are_found_by_the_task_object(fairque: Capture, greeting: Any) -> None:
     greeting.enqueue("a")
     greeting.using(queue_name="mail").enqueue("b")
     first, second = fairque

@@ -84,7 +84,7 @@ def test_the_documented_test_on_a_server_passes(names: dict[str, Any], name: str
     names[name](fairque_server)
 
 
-def test_every_test_of_the_page_runs_here(names: dict[str, Any]) -> None:
+def test_every_test_on_the_page_is_run_by_this_file(names: dict[str, Any]) -> None:
     found = {name for name in names if name.startswith("test_") or name.endswith("Tests")}
     here = Path(__file__).read_text()
     assert [name for name in found if f'"{name}"' not in here] == []

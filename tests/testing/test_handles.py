@@ -183,7 +183,7 @@ def test_a_handle_of_an_eager_task_can_be_made_from_its_id(work: Any, how: str) 
     assert answers(make) == ENDED[how]
 
 
-def test_a_handle_of_a_captured_task_that_has_not_run_says_so(work: Any) -> None:
+def test_a_handle_of_a_captured_task_that_has_not_run_raises_advice(work: Any) -> None:
     def make() -> TaskResult:
         with capture_tasks():
             for user, priority in (("acme", 3), ("acme", 2), ("other", 3)):
@@ -204,7 +204,7 @@ def test_a_handle_of_a_captured_task_that_has_not_run_says_so(work: Any) -> None
     )
 
 
-def test_a_handle_of_a_canceled_captured_task_says_so(work: Any) -> None:
+def test_a_handle_of_a_canceled_captured_task_raises_task_canceled(work: Any) -> None:
     def make() -> TaskResult:
         with capture_tasks():
             result: TaskResult = work.using(queue="mail", task_id="w").enqueue("returns")
@@ -279,7 +279,7 @@ def test_a_handle_of_an_eager_pipeline_has_its_results(work: Any) -> None:
     assert answers(make) == of_a_run("finished", cancel=0)
 
 
-def test_a_handle_of_a_captured_pipeline_that_has_not_run_says_so(work: Any) -> None:
+def test_a_handle_of_a_captured_pipeline_that_has_not_run_raises_advice(work: Any) -> None:
     def make() -> PipelineResult:
         with capture_tasks():
             return sent(work, "returns")
@@ -316,7 +316,9 @@ def test_a_captured_step_waits_for_its_predecessor(fairque: Capture, work: Any) 
 @pytest.mark.parametrize(
     ("policy", "state"), [("wait", TaskState.DEFERRED), ("cancel", TaskState.CANCELED), ("run", TaskState.FINISHED)]
 )
-def test_a_failed_step_decides_over_its_successor(fairque: Capture, work: Any, policy: Any, state: TaskState) -> None:
+def test_a_failed_step_follows_the_policy_of_its_successor(
+    fairque: Capture, work: Any, policy: Any, state: TaskState
+) -> None:
     failing = work.enqueue("raises")
     after = work.using(depends_on=[failing], on_dependency_failure=policy).enqueue("returns")
     last = work.using(depends_on=[after], on_dependency_failure="run").enqueue("returns")

@@ -90,7 +90,7 @@ def test_a_call_without_a_unique_window_is_another_task(fairque: Capture, work: 
     assert work.using(unique_for=60).enqueue("returns").id == first.id
 
 
-def test_debounce_waits_for_the_next_after_the_last_has_run(fairque: Capture, work: Any, calls: list[str]) -> None:
+def test_a_debounced_call_after_the_run_is_a_new_task(fairque: Capture, work: Any, calls: list[str]) -> None:
     ids = []
     for _ in range(2):
         ids += [work.using(debounce=60).enqueue("returns").id for _ in range(2)]

@@ -56,7 +56,7 @@ class TestAnOrdinaryFile:
     def test_functions_and_classes_of_a_file_are_counted(self, figures: dict[str, Any]) -> None:
         assert (figures["functions"], figures["classes"]) == (2, 1)
 
-    def test_the_most_frequent_names_without_keywords(self, figures: dict[str, Any]) -> None:
+    def test_the_most_frequent_names_are_counted_without_keywords(self, figures: dict[str, Any]) -> None:
         assert figures["names"] == [
             *(["self", 4], ["price", 2], ["thing", 2], ["total", 2]),
             *(["Shop", 1], ["close", 1], ["os", 1], ["prices", 1]),
@@ -111,7 +111,7 @@ class TestFilesThatAreNotPython:
         assert figures["code_lines"] == 3
 
     @pytest.mark.parametrize("text", ["a\0b\n", "name = '\ud800'\n", "$ ? !\n", "((((\n" * 300, "\\", "\x0c\n", "}\n"])
-    def test_anything_else_gets_figures_of_its_lines(self, text: str) -> None:
+    def test_any_other_text_gets_figures_of_its_lines(self, text: str) -> None:
         assert analyse(text)["lines"] == text.count("\n") + (not text.endswith("\n"))
 
 

@@ -72,7 +72,7 @@ def test_import_figures_count_cycles_and_imports() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("package", ["json", "email", "concurrent"])
-def test_a_package_report_is_what_a_plain_computation_finds(queue: FairQueue, package: str) -> None:
+def test_a_package_report_equals_a_direct_computation(queue: FairQueue, package: str) -> None:
     root = standard_library()
     files = packages(root, [package])[package]
     run = package_pipeline(package, store_files(package, files, root)).enqueue()

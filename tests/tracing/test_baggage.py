@@ -86,7 +86,7 @@ def test_baggage_reaches_children_of_a_task(plan: None, read: Any) -> None:
 
 
 @pytest.mark.parametrize("plans", [["gold", "gold"], ["gold", "silver"]])
-def test_a_batch_has_what_all_its_items_have(plans: list[str]) -> None:
+def test_a_batch_has_the_baggage_common_to_all_items(plans: list[str]) -> None:
     @task(name="batch", batch=5, batch_wait=0.2)
     def batch(items: list[int]) -> list[dict[str, Any]]:
         return [dict(baggage.get_all())] * len(items)

@@ -116,7 +116,7 @@ def test_a_tracestate_with_too_many_members_is_dropped() -> None:
     assert read_state(",".join(f"k{n}=1" for n in range(MAX_TRACESTATE_MEMBERS + 1))) == ""
 
 
-def test_long_states_lose_long_members_then_the_oldest() -> None:
+def test_a_long_tracestate_drops_long_members_before_old_ones() -> None:
     short = [f"k{n}={'x' * 60}" for n in range(7)]
     assert read_state(",".join([*short, f"long={'y' * 200}"])) == ",".join(short)
     assert read_state(",".join([*short, "a=" + "z" * 100])) == ",".join(short)

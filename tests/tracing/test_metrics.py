@@ -41,7 +41,7 @@ def common() -> dict[str, Any]:
     }
 
 
-def test_a_task_from_end_to_end(recorded: Metrics, note: Any) -> None:
+def test_a_task_is_measured_from_sending_to_its_end(recorded: Metrics, note: Any) -> None:
     note.enqueue()
     work()
     enqueue, run = {"messaging.operation.name": "enqueue"}, {"messaging.operation.name": "run"}

@@ -57,7 +57,7 @@ def trace_id_of(span: ReadableSpan) -> str:
     return place_of(span)[:32]
 
 
-def test_a_task_from_end_to_end(spans: Spans, note: Any) -> None:
+def test_a_task_has_spans_from_sending_to_its_end(spans: Spans, note: Any) -> None:
     with trace.get_tracer("project").start_as_current_span("view") as view:
         result = note.using(user_id="acme").enqueue()
     work()

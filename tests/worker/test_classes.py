@@ -434,7 +434,7 @@ async def test_an_async_worker_reports_a_task_that_blocks_its_loop(
     assert queue.get_task(nap).state is TaskState.FINISHED  # its limit was moved by the time it could not use
 
 
-def test_an_async_worker_ended_by_a_task_returns_the_others(queue: FairQueue, push: Push) -> None:
+def test_an_async_worker_ended_by_a_task_returns_its_other_tasks(queue: FairQueue, push: Push) -> None:
     started = []
 
     @task(name="sleeps")

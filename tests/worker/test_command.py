@@ -156,7 +156,7 @@ def test_a_process_that_uses_too_much_memory_is_replaced(workers: Workers) -> No
 
 @pytest.mark.thorough
 @both_ways
-def test_a_limit_that_no_process_can_keep_is_logged_and_does_not_load_the_machine(workers: Workers) -> None:
+def test_a_memory_limit_below_an_empty_process_is_logged_and_restarts_are_delayed(workers: Workers) -> None:
     task_id = workers.push("noop")
     worker = workers.start("--max-memory", "10")
     message = "MB before the first one, more than --max-memory (MAX_MEMORY_MB) allows, 10; set that well above"

@@ -75,7 +75,7 @@ class TestTheExamplesOfTheDesign:
         assert queue.run("run 1").state == "finished"
 
 
-class TestWhatADependencyMayBe:
+class TestDependenciesInAPush:
     def test_a_finished_dependency_does_not_block(self, queue: FairQueue) -> None:
         queue.push(node("a"), now=NOW)
         queue.finish(take(queue, "a")[0], {"n": 1}, now=NOW)
@@ -106,11 +106,11 @@ class TestWhatADependencyMayBe:
         assert not redis.keys("*task:*") + redis.keys("*payload:*")
         assert not redis.keys("*deps:*")
 
-    def test_pushed_in_the_same_call_in_any_order(self, queue: FairQueue) -> None:
+    def test_dependencies_may_be_pushed_in_the_same_call_in_any_order(self, queue: FairQueue) -> None:
         queue.push_batch([node("c", "b"), node("b", "a"), node("a")], now=NOW)
         assert states(queue, *"abc") == "a:queued b:deferred c:deferred"
 
-    def test_a_dependency_known_under_another_id_is_waited_for(self, queue: FairQueue) -> None:
+    def test_a_dependent_of_a_duplicate_waits_for_the_first_task(self, queue: FairQueue) -> None:
         queue.push(task("u", task_id="first", unique_key="k", unique_for=60), now=NOW)
         again = task("u", task_id="second", unique_key="k", unique_for=60)
         queue.push_batch([again, node("b", "second")], now=NOW)
@@ -135,7 +135,7 @@ class TestWhatADependencyMayBe:
         assert sorted(started) == sorted(f"p{n}.{i}" for n in range(60) for i in range(3))
 
 
-class TestWhenADependencyIsADeadLetter:
+class TestDeadLetterAsADependency:
     @pytest.fixture
     def entry(self, queue: FairQueue) -> str:
         queue.push_batch(

@@ -36,7 +36,7 @@ def test_hostile_names_are_names_like_any_other(queue: FairQueue, name: str) -> 
     assert queue.xcom(name).items() == {name: name}
 
 
-def test_a_namespace_lasts_as_long_as_the_last_value_asks_for(queue: FairQueue, redis: Redis) -> None:
+def test_a_namespace_lasts_until_the_last_value_expires(queue: FairQueue, redis: Redis) -> None:
     key = queue._shards.home.keys.xcom("n")
     queue.xcom("n").push("a", 1, ttl=100)
     queue.xcom("n").push("b", 1, ttl=10)

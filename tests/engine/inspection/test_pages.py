@@ -34,7 +34,7 @@ def test_all_lists_of_a_queue_return_pages(filled: FairQueue) -> None:
     assert list(filled.organization("acme").members()) == ["ann"]
 
 
-def test_an_empty_page_is_false_and_may_not_be_the_last(filled: FairQueue) -> None:
+def test_an_empty_page_is_false_and_may_have_a_next_page(filled: FairQueue) -> None:
     assert not filled.dlq.list()
     page = filled.tasks("queued", user_id="cem", limit=1)
     assert not page

@@ -45,7 +45,7 @@ def test_a_member_that_marks_all_tasks_urgent_gets_little_more_than_the_other_me
     assert 980 <= turns["alone"] <= 1020
 
 
-def test_each_lane_that_waits_gets_its_least_share() -> None:
+def test_each_lane_with_waiting_tasks_gets_its_least_share() -> None:
     """Urgent tasks for more than all slots, by ten users; 20 users wait in lane normal, and 5 in lane bulk."""
     order, chance, running = FairOrder(), random.Random(3), deque[Start]()
     waiting: dict[Lane, int] = {"normal": 20, "bulk": 5}

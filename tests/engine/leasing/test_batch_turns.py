@@ -30,7 +30,7 @@ def names(leases: list[Lease]) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("users", ["*", ["a", "b"]])
-def test_a_turn_takes_as_many_as_fit(queue: FairQueue, users: str | list[str]) -> None:
+def test_a_turn_takes_as_many_items_as_the_batch_size(queue: FairQueue, users: str | list[str]) -> None:
     ids = push(queue, "a", 70)
     push(queue, "b", 3, "other")
     leases = fetch(queue, 2, users=users)
@@ -113,7 +113,7 @@ def test_one_call_leases_at_most_300_tasks(queue: FairQueue) -> None:
     assert len(fetch(queue, 20)) == 300
 
 
-def test_time_passes_once_for_a_batch(queue: FairQueue) -> None:
+def test_the_run_time_of_a_batch_counts_once(queue: FairQueue) -> None:
     """While it runs: a batch of 50 that takes ten seconds has used ten seconds, not 500; and so it is when it crashed."""
     push(queue, "a", 100)
     push(queue, "b", 100, "other")

@@ -276,7 +276,7 @@ def test_a_newcomer_waits_for_earlier_newcomers_and_one_turn_of_each_other_user(
         assert len(waited_for) <= users_with_tasks
 
 
-class TestItsPlace:
+class TestLocation:
     """A newcomer keeps it while it has had no turn."""
 
     @pytest.fixture

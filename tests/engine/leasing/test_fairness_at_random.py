@@ -38,7 +38,7 @@ def test_users_with_work_differ_by_at_most_a_task(
 @by_either
 @seeds
 @runs
-def test_a_worker_for_a_list_costs_no_user_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_a_worker_for_a_list_of_users_costs_no_user_a_turn(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_with_workers_for(world.users[0], STEPS)
     assert world.worst(world.without(world.users[0])) <= 1

@@ -112,7 +112,7 @@ def test_a_settle_fetches_for_the_worker_that_had_the_leases(queue: FairQueue) -
     assert queue.settle(outcomes, fetch=1, worker="third", now=NOW).leases[0].worker == "third"
 
 
-def test_an_ended_lease_is_taken_back(queue: FairQueue) -> None:
+def test_a_task_whose_lease_has_ended_can_start_again(queue: FairQueue) -> None:
     task_id = push_many(queue, "a", 1)[0]
     pop(queue, lease=10)
     assert queue.sweep(now=NOW + 9.9).reaped == 0
@@ -180,7 +180,7 @@ def test_a_stopped_worker_ends_only_tasks_that_may_start_once(
 
 
 @pytest.mark.parametrize("wrong", [0, 1001, True, 1.5, "3"])
-def test_a_limit_of_deliveries_is_checked(wrong: Any) -> None:
+def test_an_invalid_limit_of_deliveries_is_refused(wrong: Any) -> None:
     with pytest.raises(TaskValidationError, match="max_deliveries must be a whole number from 1 to 1000"):
         task("a", max_deliveries=wrong)
 

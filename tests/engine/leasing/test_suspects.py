@@ -77,7 +77,7 @@ def test_a_poisoned_task_that_is_requeued_is_a_suspect(make_queue: MakeQueue) ->
     assert pop(queue).is_suspect
 
 
-class TestGivingBackForLater:
+class TestDelayedReleases:
     def test_a_task_released_with_a_delay_is_ready_after_it_and_uses_no_delivery(self, queue: FairQueue) -> None:
         queue.push(task(task_id="t"), now=NOW)
         assert queue.settle([Outcome.release(pop(queue), delay=2)], now=NOW).statuses == ["released"]
@@ -220,7 +220,7 @@ class TestQuarantine:
         assert members == {b"mallory\0blocks", b"zed\0blocks"}
 
 
-class TestGivenBack:
+class TestReturnedTasks:
     def test_returns_of_started_tasks_are_counted(self, queue: FairQueue) -> None:
         for name in ("began", "crashed", "waited"):
             queue.push(task(name, task_id=name), now=NOW)

@@ -168,6 +168,6 @@ def test_an_id_of_a_limit_has_its_key_and_user(key: str, user: str | None) -> No
 @pytest.mark.parametrize(
     ("rate", "text"), [("100/s", "100/s"), ("7/h", "7/h"), ("30/60s", "30/m"), ("1/7s", "1/7s"), ("300/s", "300/s")]
 )
-def test_a_rate_is_written_as_people_write_it(rate: str, text: str) -> None:
+def test_a_rate_is_written_in_the_largest_unit_that_fits(rate: str, text: str) -> None:
     tasks, seconds = parse_rate(rate) or (0, 0)
     assert write_rate(-(-seconds * 1_000_000 // tasks)) == text

@@ -236,7 +236,7 @@ def test_a_purge_of_a_user_cancels_its_tasks_that_wait_at_limits(queue: FairQueu
     assert queue.get_stats().states["queued"] == 6
 
 
-def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
+def test_a_task_with_at_limit_skip_is_refused_at_a_full_limit(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)
     with pytest.raises(AtLimitError, match="limit 'rebuild' with at_limit='skip' has no place"):
@@ -247,7 +247,7 @@ def test_a_task_that_must_not_wait_is_refused(queue: FairQueue) -> None:
     assert [getattr(result, "status", "") for result in refused.value.results] == ["accepted", "at_limit"]
 
 
-def test_a_graph_with_a_task_that_must_not_wait_is_refused_as_a_whole(queue: FairQueue) -> None:
+def test_a_graph_with_a_refused_task_at_a_full_limit_is_refused_as_a_whole(queue: FairQueue) -> None:
     limit = TaskLimit("rebuild", 1, at_limit="skip")
     push(queue, "a", limit)
     free = task("a", task_id="first")

@@ -66,7 +66,7 @@ class TestCycles:
         assert queue.get_stats().states["deferred"] == MAX_GRAPH_TASKS - 1
 
 
-class TestWhatIsRefused:
+class TestRefusedValues:
     def test_a_graph_that_is_too_large_is_refused(self, queue: FairQueue) -> None:
         with pytest.raises(
             TaskValidationError, match=f"at most {MAX_GRAPH_TASKS:,} tasks, got {MAX_GRAPH_TASKS + 1:,}"
@@ -136,7 +136,7 @@ class TestRuns:
             queue.run("r")
 
 
-def test_the_graph_around_a_task_has_as_many_steps_as_are_wanted(queue: FairQueue, redis: Redis) -> None:
+def test_the_graph_around_a_task_has_the_requested_number_of_steps(queue: FairQueue, redis: Redis) -> None:
     queue.push_graph([task(task_id=f"t{n}", depends_on=[f"t{n - 1}"] if n else []) for n in range(9)], "r", now=NOW)
     for layers, ids in ((1, "345"), (2, "23456"), (None, "012345678")):
         graph = queue.dependencies("t4", layers=layers).graph

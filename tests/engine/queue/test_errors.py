@@ -124,7 +124,7 @@ def test_retries_above_the_limit_of_the_queue_are_capped_with_one_warning(
     assert "'app.report' of queue default have max_retries 101, which is reduced" in line
 
 
-def test_a_list_of_users_is_a_list(queue: FairQueue) -> None:
+def test_a_wrong_list_of_users_or_worker_name_is_refused(queue: FairQueue) -> None:
     with pytest.raises(TaskValidationError, match=r"did you mean \['acme'\]"):
         queue.pop("w", "acme")
     with pytest.raises(TaskValidationError, match="at most 3000"):
@@ -257,7 +257,7 @@ def test_an_invalid_run_time_is_refused(queue: FairQueue, redis: Redis, call: st
     assert queue.get_queue_sizes("a").total == 0
 
 
-def test_a_task_that_is_put_off_says_until_when(queue: FairQueue) -> None:
+def test_an_outcome_that_delays_a_task_needs_a_delay(queue: FairQueue) -> None:
     push_many(queue, "a", 1)
     lease = pop(queue)
     with pytest.raises(TaskValidationError, match="delay must be a number of seconds, got None"):
@@ -273,7 +273,7 @@ def test_an_impossible_current_time_is_refused(queue: FairQueue, now: Any) -> No
 
 
 @pytest.mark.parametrize("length", [0, 0.0000001, timedelta(0)])
-def test_a_lease_without_length_is_refused(queue: FairQueue, length: Any) -> None:
+def test_a_lease_of_no_or_negative_length_is_refused(queue: FairQueue, length: Any) -> None:
     push_many(queue, "a", 1)
     lease = pop(queue)
     calls: list[Callable[[], object]] = [

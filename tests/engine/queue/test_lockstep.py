@@ -22,7 +22,7 @@ from tests.lab.benchmarks.admin import cost
 Read = Callable[[Shards], Operation[Any]]
 
 
-def test_the_results_are_those_of_single_reads(redis: Redis) -> None:
+def test_reads_of_several_queues_together_have_the_results_of_single_reads(redis: Redis) -> None:
     queues = [FairQueue(redis, name, QueueConfig(shards=shards)) for name, shards in (("a", 1), ("b", 4), ("c", 1))]
     for size, queue in enumerate(queues):
         queue.push_batch([task(f"u{number}") for number in range(10 * size)])
@@ -32,7 +32,7 @@ def test_the_results_are_those_of_single_reads(redis: Redis) -> None:
     assert [result.states["queued"] for result in found[1::2]] == [0, 10, 20]
 
 
-def test_the_round_trips_are_those_of_the_longest(redis: Redis) -> None:
+def test_reads_of_several_queues_together_take_the_round_trips_of_the_longest_read(redis: Redis) -> None:
     FairQueue(redis, "a").push(task("u"))
     queues = [FairQueue(redis, name) for name in "abcdefgh"]
     alone = FairQueue(redis, "a")

@@ -100,7 +100,7 @@ class TestRuns:
         assert plan(queue.schedules.upcoming(now=NOW), "s").runs == (PlannedRun(DAY + 5 * HOUR, DAY + 5 * HOUR + 1),)
         assert plan(queue.schedules.upcoming(1, now=NOW), "s").runs == ()
 
-    def test_jitter_moves_a_run_as_it_will_move_its_task(self, queue: FairQueue) -> None:
+    def test_jitter_moves_a_planned_run_by_the_delay_of_its_task(self, queue: FairQueue) -> None:
         schedule = add(queue, "s", every=5 * HOUR, jitter=HOUR)
         (first, *_) = plan(queue.schedules.upcoming(now=NOW), "s").runs
         queue.schedules.fire_due(now=NOW + 5 * HOUR)
@@ -118,7 +118,7 @@ class TestRuns:
         assert plan(found, "office").count == 24
         assert [plan(found, name).is_frequent for name in ("cron", "seconds", "office")] == [True, True, False]
 
-    def test_a_break_of_more_than_an_hour_parts_frequent_runs(self) -> None:
+    def test_a_break_of_more_than_an_hour_separates_frequent_runs(self) -> None:
         runs = merge_runs([0, 1800, 3600, 7201, 9000], 1)
         assert runs == [PlannedRun(0, 3601, 3), PlannedRun(7201, 9001, 2)]
 
@@ -180,7 +180,7 @@ class TestRunTimes:
         assert found.expected == 30
         assert [run.end - run.begin for run in found.runs] == [30] * 5
 
-    def test_without_runs_it_is_that_of_the_tasks_name(self, queue: FairQueue) -> None:
+    def test_the_run_time_of_a_new_schedule_is_that_of_its_task_name(self, queue: FairQueue) -> None:
         add(queue, "new", every=5 * HOUR, task_name="report")
         add(queue, "other", every=5 * HOUR)
         for took in (100, 100, 5000):
@@ -204,7 +204,7 @@ class TestRunTimes:
 
 
 class TestCollisions:
-    def test_overlaps_and_overloads_are_those_counted_by_hand(self, queue: FairQueue) -> None:
+    def test_overlaps_and_overloads_equal_the_expected_counts(self, queue: FairQueue) -> None:
         """At 05:00 two runs of 30 minutes begin, at 05:20 one of 10 minutes, and at 05:30 one more. There are two slots."""
         took = {"export": 1800, "import": 1800, "mail": 600, "later": 600, "alone": 600}
         for name, cron in zip(took, ("0 5 * * *", "0 5 * * *", "20 5 * * *", "30 5 * * *", "0 9 * * *"), strict=True):
@@ -250,7 +250,7 @@ class TestCollisions:
         assert find_collisions([each_minute, one], 0, 0, 9e4) == ((), ()), "without a worker there is nothing to exceed"
 
     @pytest.mark.parametrize(("overlap", "expected"), [("allow", 2), ("skip", 0), ("queue", 0)])
-    def test_runs_of_one_schedule_overlap_if_it_allows_that(
+    def test_runs_of_a_schedule_overlap_if_the_schedule_allows_overlaps(
         self, queue: FairQueue, overlap: str, expected: int
     ) -> None:
         add(queue, "s", every=5 * HOUR, overlap=overlap)

@@ -50,7 +50,9 @@ class TestOverlap:
         assert [state(queue, fire(queue, minute)) for minute in (1, 2)] == [TaskState.QUEUED] * 2
 
     @pytest.mark.parametrize("not_ended", ["queued", "started", "scheduled"])
-    def test_a_run_is_skipped_until_the_task_of_the_last_one_has_ended(self, queue: FairQueue, not_ended: str) -> None:
+    def test_a_run_is_skipped_until_the_task_of_the_former_run_has_ended(
+        self, queue: FairQueue, not_ended: str
+    ) -> None:
         add(queue, "skip")
         first = fire(queue, 1)
         if not_ended != "queued":
@@ -64,7 +66,7 @@ class TestOverlap:
         assert happened(queue) == [("enqueued", 1), ("skipped", 2), ("enqueued", 1)]
 
     @pytest.mark.parametrize("end", ["finish", "fail", "cancel"])
-    def test_one_run_waits_for_the_last_one_whatever_its_end(self, queue: FairQueue, end: str) -> None:
+    def test_one_run_waits_until_the_former_run_has_ended_in_any_way(self, queue: FairQueue, end: str) -> None:
         add(queue, "queue")
         first = fire(queue, 1)
         lease = pop(queue, NOW + 61)
@@ -87,7 +89,7 @@ class TestOverlap:
             ("enqueued", first, ""),
         ]
 
-    def test_a_run_waits_for_the_started_task_if_the_one_between_was_canceled(self, queue: FairQueue) -> None:
+    def test_a_run_waits_for_the_started_task_if_the_run_between_was_canceled(self, queue: FairQueue) -> None:
         add(queue, "queue")
         fire(queue, 1)
         lease = pop(queue, NOW + 61)
@@ -214,7 +216,7 @@ class TestJitter:
 
 
 class TestLatestRuns:
-    def test_missed_run_times_are_one_entry(self, queue: FairQueue) -> None:
+    def test_missed_run_times_are_one_entry_of_the_history(self, queue: FairQueue) -> None:
         add(queue, "allow", catch_up=30)
         fire(queue, 1)
         assert fire(queue, 5.9) == ""
@@ -227,12 +229,14 @@ class TestLatestRuns:
         assert [found.run_time - NOW for found in fired] == [240, 300]
         assert happened(queue) == [("enqueued", 4), ("enqueued", 1)]
 
-    def test_a_task_that_became_invalid_is_an_entry(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_refused_task_is_an_entry_of_the_history(self, queue: FairQueue, redis: Redis) -> None:
         add(queue, "allow")
         fire(FairQueue(redis, queue.name, QueueConfig(max_payload_bytes=1)), 1)
         assert happened(queue) == [("refused", 1)]
 
-    def test_the_latest_twenty_are_kept_until_the_schedule_is_removed(self, queue: FairQueue, redis: Redis) -> None:
+    def test_the_latest_twenty_runs_are_kept_until_the_schedule_is_removed(
+        self, queue: FairQueue, redis: Redis
+    ) -> None:
         add(queue, "allow")
         ids = [fire(queue, minute) for minute in range(1, KEPT_RUNS + 5)]
         assert [run.task_id for run in queue.schedules.get("s").runs] == ids[::-1][:KEPT_RUNS]
@@ -255,6 +259,8 @@ class TestLatestRuns:
         ({"jitter": "5"}, "jitter must be a number of seconds from 0"),
     ],
 )
-def test_wrong_values_are_refused(queue: FairQueue, options: dict[str, Any], words: str) -> None:
+def test_wrong_values_of_overlap_jitter_and_catch_up_are_refused(
+    queue: FairQueue, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         queue.schedules.add("s", task=task(), every=60, **options)

@@ -45,7 +45,7 @@ def instants(cron: str, zone: str, start: str, count: int) -> list[str]:
     return found
 
 
-class TestWhen:
+class TestTiming:
     @pytest.mark.parametrize(
         ("cron", "zone", "start", "expected"),
         [
@@ -75,7 +75,7 @@ class TestWhen:
         assert timing.find_next_run(NOW - 100) == NOW
 
     @pytest.mark.parametrize("cron", ["*/5 * * * *", "0 3 * * *", "0 0 1 1 *", "0 0 29 2 *"])
-    def test_the_last_instant_before_a_moment(self, cron: str) -> None:
+    def test_the_last_run_time_before_a_moment_is_found(self, cron: str) -> None:
         timing = Timing.create(cron, None, "Europe/Berlin", NOW)
         first = timing.find_next_run(NOW) or 0
         for later in (0, 299, 86_400, 400 * 86_400, 5 * 366 * 86_400):
@@ -207,7 +207,7 @@ class TestFiring:
         (fired,) = queue.schedules.fire_due(now=NOW + 60)
         assert queue.get_task(fired.task_id).expires_at is None
 
-    def test_the_sweep_knows_when_the_next_is_due(self, queue: FairQueue) -> None:
+    def test_the_sweep_returns_the_time_of_the_next_due_schedule(self, queue: FairQueue) -> None:
         assert queue.sweep(now=NOW).schedule_at is None
         queue.schedules.add("s", task=task(), every=60, now=NOW)
         assert queue.sweep(now=NOW).schedule_at == NOW + 60
@@ -222,7 +222,7 @@ class TestFiring:
             pass
         assert pushed(queue) == expected
 
-    def test_missed_instants_of_a_cron_that_fired_long_ago(self, queue: FairQueue) -> None:
+    def test_a_cron_that_fired_years_ago_fires_only_its_latest_missed_instant(self, queue: FairQueue) -> None:
         queue.schedules.add("s", task=task(), cron="*/5 * * * *", missed="one", now=NOW)
         later = NOW + 3 * 366 * 86_400
         (only,) = [fired for fired in queue.schedules.fire_due(now=later) if fired.run_time <= later - 60]

@@ -138,7 +138,7 @@ def site(redis: Redis) -> Site:
     return site
 
 
-class TestBesideAUserOfLongTasks:
+class TestNextToAUserOfLongTasks:
     """Its shard's virtual time stands still while the others', and their users, go on."""
 
     @pytest.mark.parametrize("passed", [0, 400])

@@ -69,7 +69,7 @@ class TestTheFirstListComesFirst:
         assert served(queue, 1, [ONE], "*") == []
 
 
-class TestThoseOfAList:
+class TestListedUsers:
     def test_users_of_a_list_share_its_workers_over_shards(self, queue: FairQueue) -> None:
         """One who has a shard to itself gets no more than three on another."""
         together, alone = users_of(0, 3), users_of(1, 1)[0]

@@ -96,7 +96,7 @@ def test_a_queue_without_incidents_pays_no_command_for_them(queue: FairQueue, re
     assert not list(redis.scan_iter(f"{PREFIX}incident*"))
 
 
-def test_a_worker_that_ends_without_saying_so_is_lost_for_a_day(queue: FairQueue) -> None:
+def test_a_worker_that_ends_without_a_report_is_lost_for_a_day(queue: FairQueue) -> None:
     now = time.time()
     for process in ("web-7-abcdef.0.1", "web-7-abcdef.1.1", "other-8-abcdef.0.1"):
         queue.heartbeat(process, {"concurrency": "4", "started": str(now - 9)}, now=now - 700, ttl=60)

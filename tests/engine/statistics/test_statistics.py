@@ -132,7 +132,7 @@ def test_the_totals_have_no_private_counters_of_the_engine(queue: FairQueue) -> 
     assert queue.get_stats().totals == {"pushed": 3, "started": 3, "started:urgent": 1, "finished": 3}
 
 
-def test_a_queue_that_never_was_used(queue: FairQueue) -> None:
+def test_a_queue_that_was_never_used_has_empty_statistics(queue: FairQueue) -> None:
     stats = queue.get_stats()
     assert (stats.totals, stats.wait, stats.oldest_wait_seconds, len(stats.minutes)) == ({}, Percentiles(), 0.0, 60)
 
@@ -178,7 +178,7 @@ def test_histograms_since_the_first_task_only_grow(queue: FairQueue, redis: Redi
     assert not [name for name in stats.totals if name.startswith(("wait", "run"))]
 
 
-def test_the_minutes_may_be_left_out(queue: FairQueue, redis: Redis) -> None:
+def test_statistics_can_be_read_without_their_minutes(queue: FairQueue, redis: Redis) -> None:
     queue.push(task())
     stats = queue.get_stats(minutes=0)
     assert (stats.minutes, stats.depth["NORMAL"], stats.totals["pushed"]) == ([], 1, 1)

@@ -95,7 +95,7 @@ def test_an_error_of_the_primary_is_raised_unchanged(client: Redis, replica: Ser
         FairQueue(client, config=SAFE).push(task(), now=NOW)
 
 
-class TestAnAddressThatMoves:
+class TestMovedAddress:
     """A name, or an address that is handed on, leads to another node after a failover; the old one may still answer."""
 
     @pytest.fixture

@@ -106,7 +106,7 @@ def test_the_bytes_of_a_requeued_dead_letter_count_again(limited: FairQueue) -> 
     assert taken(queue) == about(0)
 
 
-def test_a_chosen_id_that_runs_again_and_a_dependent_that_is_canceled(limited: FairQueue) -> None:
+def test_the_bytes_of_a_reused_id_and_a_canceled_dependent_are_freed(limited: FairQueue) -> None:
     queue = limited
     for _ in range(2):
         queue.push(large(task_id="x"), now=NOW)

@@ -44,7 +44,7 @@ def handle(request: pytest.FixtureRequest, queue: FairQueue) -> Any:
     return HANDLES[request.param](queue)
 
 
-def test_a_pause_ends_at_its_end_and_takes_its_note_along(queue: FairQueue, handle: Any) -> None:
+def test_a_pause_and_its_note_end_at_the_end_of_the_pause(queue: FairQueue, handle: Any) -> None:
     handle.pause(note="  overloads\nthe mail server ", until=NOW + 60, now=NOW)
     assert stats_of(handle).pause == Pause("overloads the mail server", NOW + 60)
     assert queue.check_invariants() == []

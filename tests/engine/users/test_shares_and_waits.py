@@ -144,7 +144,7 @@ class TestShares:
         queue.finish(lease, now=NOW)
         assert (queue.fairness().active_users, queue.fairness().running) == (0, 0)
 
-    def test_the_share_received_is_of_the_worker_time_of_all_users(self, queue: FairQueue) -> None:
+    def test_the_received_share_is_a_part_of_the_worker_time_of_all_users(self, queue: FairQueue) -> None:
         run(queue, "a", 30)
         run(queue, "b", 10)
         push(queue, "a")
@@ -188,7 +188,7 @@ class TestNoisyAndQuiet:
         queue.heartbeat("w", {}, now=NOW + 501)
         assert [user.user_id for user in queue.fairness().late_users] == ["other"]
 
-    def test_jain_s_index_is_of_worker_time_by_weight(self, queue: FairQueue) -> None:
+    def test_the_fairness_index_is_computed_from_worker_time_and_weights(self, queue: FairQueue) -> None:
         for user, weight, took in (("a", 1, 10), ("b", 3, 30)):
             queue.user(user).set_weight(weight, now=NOW)
             run(queue, user, took)

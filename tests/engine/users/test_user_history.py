@@ -182,7 +182,7 @@ def test_an_hour_of_a_working_user_takes_at_most_300_bytes(make_server: MakeServ
 
 
 @pytest.mark.thorough
-def test_the_history_and_the_report_of_users_under_load_are_what_the_test_has_counted(make_queue: MakeQueue) -> None:
+def test_the_history_and_report_of_users_under_load_equal_the_counts_of_the_test(make_queue: MakeQueue) -> None:
     """80 users, batches of many users, all kinds of outcomes, retries, dead processes, and users that are forgotten."""
     queue = make_queue(user_ttl=600, retry_jitter=0)
     load = run_load(queue, START + 20 * HOUR)

@@ -30,7 +30,7 @@ def mixed(queue: FairQueue) -> FairQueue:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 6, 100])
-def test_users_with_work_or_settings_come_first_then_who_was_busy_last(mixed: FairQueue, limit: int) -> None:
+def test_users_with_work_or_settings_come_first_and_recently_busy_users_next(mixed: FairQueue, limit: int) -> None:
     assert pages(mixed, limit, busy_first=True) == ["a", "b", "c", "z", "x", "y"]
 
 
@@ -45,7 +45,7 @@ def test_a_page_costs_the_same_for_any_queue_size(queue: FairQueue, redis: Redis
     assert commands(redis, lambda: queue.users(limit=100, busy_first=True)) == 3
 
 
-def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> None:
+def test_the_sizes_of_many_users_equal_the_sizes_of_each_user(mixed: FairQueue, redis: Redis) -> None:
     blocker = task("c", 6)
     mixed.push_graph([blocker, task("c", depends_on=[blocker.task_id])], now=NOW + 9)
     mixed.push_batch([task("c", 6), task("c", 1), task("c", execute_after=NOW + 60)], now=NOW + 9)
@@ -67,7 +67,7 @@ def test_the_sizes_of_many_are_those_of_each(mixed: FairQueue, redis: Redis) -> 
         mixed.get_queue_sizes_batch(["c", ""])
 
 
-def test_the_figures_of_many_are_those_of_each(mixed: FairQueue) -> None:
+def test_the_figures_of_many_users_equal_the_figures_of_each_user(mixed: FairQueue) -> None:
     assert mixed.user_stats(["c", "nobody", "a"]) == [mixed.user(user).stats() for user in ("c", "nobody", "a")]
     assert mixed.user_stats([]) == []
 
@@ -87,7 +87,7 @@ def test_users_are_found_by_the_start_of_an_id(queue: FairQueue, redis: Redis) -
     assert commands(redis, lambda: queue.users(limit=10, prefix="u1")) < 150
 
 
-def test_users_of_all_shards_are_found_by_how_their_ids_begin(make_queue: MakeQueue) -> None:
+def test_users_of_all_shards_are_found_by_the_start_of_an_id(make_queue: MakeQueue) -> None:
     queue = make_queue(shards=4)
     queue.push_batch([task(f"{letter}{n}") for letter in "ab" for n in range(30)], now=NOW)
     assert sorted(pages(queue, 7, prefix="b")) == sorted(f"b{n}" for n in range(30))

@@ -23,7 +23,7 @@ EMPTY = struct.pack("<19d", *[0.0] * 19)
 NUMBERS = st.floats(min_value=0.5, max_value=1e15)
 
 
-def test_both_languages_name_the_same_fields() -> None:
+def test_lua_and_python_have_the_same_fields_of_a_user_record() -> None:
     numbered = re.search(r"local GROUPS = \{\n  \{(.*?)\n  \}", SOURCE, re.DOTALL)
     first = re.search(r"local IN_EACH = \{(.*?)\n\}", SOURCE, re.DOTALL)
     assert numbered
@@ -83,7 +83,7 @@ def test_a_call_keeps_the_fields_that_it_does_not_change(queue: FairQueue, redis
         *(EMPTY + tail for tail in (b"x", b"5:ab", b"1:a", b"1:a1:b1:c", b"3:abc-1:", b"group")),
     ],
 )
-def test_other_bytes_are_reported_and_stop_no_other_user(redis: Redis, text: bytes) -> None:
+def test_a_damaged_user_record_is_reported_and_stops_no_other_user(redis: Redis, text: bytes) -> None:
     queue = FairQueue(redis)
     queue.push_batch([task("a"), task("b")], now=NOW)
     redis.set(KEY, text)

@@ -63,7 +63,7 @@ def test_the_schedule_follows_from_the_seed() -> None:
     assert draw(1, 4, faults).lanes != draw(2, 4, faults).lanes
 
 
-def test_faults_that_every_run_must_have_come_early() -> None:
+def test_faults_that_are_required_in_each_run_come_early() -> None:
     for seed in range(50):
         steps = [kind for kind, _ in draw(seed, SLICE, list(PER_SLICE)).lanes["server"]]
         assert steps.count("memory") == PER_SLICE["memory"]

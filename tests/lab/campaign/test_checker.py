@@ -57,7 +57,7 @@ def test_tasks_that_ran_at_once_beyond_their_limit_are_found(at_once: int, found
     assert [line.split(":")[0] for line in judge(pushes, runs, tasks, {}).violations] == found
 
 
-def test_a_second_start_without_a_reason_is_not() -> None:
+def test_a_second_start_without_a_reason_is_a_violation() -> None:
     assert verdict(start(1), start(2), end(2), tasks=ended(2)) == ["unexplained duplicates"]
     assert verdict(start(1), start(2), end(2), tasks=ended(2), history=("canceled",)) == ["unexplained duplicates"]
 

@@ -83,7 +83,7 @@ def test_a_failed_case_is_repeated_only_on_request_and_both_runs_are_printed(
     assert "1 failed" in capsys.readouterr().out
 
 
-def test_a_wait_that_the_bound_names_is_for_the_case_to_judge() -> None:
+def test_a_bound_that_names_a_wait_is_judged_by_the_case() -> None:
     bounds = ["unaffected", "1 extra start", "0 leaks in 800 tasks", "p99 wait 0.5 s", "within 3 s of their push"]
     assert [Case("B1", "is slow", bound, slow).names_wait for bound in bounds] == [False, False, False, True, True]
 

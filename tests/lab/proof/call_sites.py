@@ -83,13 +83,19 @@ def _place(name: str, text: str, at: int) -> str:
 
 
 def _line(name: str, text: str, at: int) -> str:
-    for file in [f"lib/{entry.name}" for entry in sorted((LUA / "lib").iterdir(), key=str)]:
-        chunk = (LUA / file).read_text()
-        start = text.find(chunk)
-        if 0 <= start <= at < start + len(chunk):
-            return f"{file}:{chunk.count(chr(10), 0, at - start) + 1}"
+    for file, start, end in _libraries(text):
+        if start <= at < end:
+            return f"{file}:{text.count(chr(10), start, at) + 1}"
     body = (LUA / "commands" / f"{name}.lua").read_text().split("\n", 1)[1].rstrip("\n")
     return f"commands/{name}.lua:{body.count(chr(10), 0, at - text.find(body)) + 2}"
+
+
+@cache
+def _libraries(text: str) -> list[tuple[str, int, int]]:
+    """Return the file of each library inside this script, and where its text begins and ends there."""
+    sources = [(f"lib/{entry.name}", entry.read_text()) for entry in sorted((LUA / "lib").iterdir(), key=str)]
+    found = [(file, text.find(source), len(source)) for file, source in sources]
+    return [(file, start, start + length) for file, start, length in found if start >= 0]
 
 
 def all_places() -> set[str]:

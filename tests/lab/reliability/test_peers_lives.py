@@ -16,7 +16,7 @@ from tests.conftest import MakeServer
 from tests.engine.conftest import NOW, pop, push_many, task
 
 
-def test_a_task_of_tomorrow_is_leased_once_with_short_leases(queue: FairQueue) -> None:
+def test_a_task_that_is_due_tomorrow_is_leased_once_with_short_leases(queue: FairQueue) -> None:
     """19, 21, 22: delayed tasks lay in workers' memory, unacknowledged, and were handed to every worker."""
     (task_id,) = push_many(queue, "u", 1, execute_after=NOW + 86_400)
     for hour in range(24):

@@ -51,13 +51,13 @@ def test_the_event_loop_survives_a_task_that_stops_it(workers: Workers, name: st
         assert f"task {culprit} exits_in_gather of user mallory raised SystemExit" in worker.log
 
 
-def test_the_loop_outlives_a_callback_that_exits(workers: Workers) -> None:
+def test_the_event_loop_survives_a_callback_that_exits(workers: Workers) -> None:
     worker = workers.start()
     culprit = workers.run("exits_in_callback", user="mallory")
     assert f"task {culprit} exits_in_callback of user mallory raised SystemExit" in worker.log
 
 
-def test_a_loop_that_broke_is_replaced_and_only_the_culprit_fails(workers: Workers) -> None:
+def test_a_broken_event_loop_is_replaced_and_only_the_task_that_broke_it_fails(workers: Workers) -> None:
     worker = workers.start("--concurrency", "8").wait_ready()
     others = [workers.push("nap_async", 1.0, user=f"user-{number}") for number in range(4)]
     workers.wait_started(4)

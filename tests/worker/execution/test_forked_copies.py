@@ -30,7 +30,7 @@ def test_a_forked_copy_of_a_worker_process_ends_with_it(workers: Workers, end: s
 
 
 @pytest.mark.slow
-def test_a_copy_that_returns_from_its_task_runs_no_other(workers: Workers) -> None:
+def test_a_forked_copy_that_returns_from_its_task_runs_no_other_task(workers: Workers) -> None:
     worker = workers.start("--concurrency", "2").wait_ready()
     ids = [workers.push("forks", 0.0) for _ in range(10)]
     ids += [workers.push(name) for name in ("forks_async", "forks_in_thread", "forks_in_sync_code") for _ in range(10)]

@@ -332,7 +332,7 @@ def test_a_worker_for_some_users_pauses_while_only_others_have_work() -> None:
     assert 4 <= looks <= 12
 
 
-def test_a_slot_goes_to_the_queue_that_has_fewer() -> None:
+def test_a_free_slot_goes_to_the_queue_with_fewer_slots() -> None:
     budget = budget_of(4)
     first, second = (FetchPlanner(index, budget) for index in range(2))
     answer(first, planned(first, 0.0), [lease(), lease(), lease(), lease()], 0.0)

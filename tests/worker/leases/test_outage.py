@@ -150,7 +150,7 @@ def test_a_burst_waits_for_a_server_that_comes_in_time(make_server: MakeServer, 
 
 
 @pytest.mark.slow  # the test takes 7 seconds
-def test_a_burst_waits_for_a_server_that_goes_in_the_middle(make_server: MakeServer, tmp_path: Path) -> None:
+def test_a_burst_waits_for_a_server_that_ends_during_the_burst(make_server: MakeServer, tmp_path: Path) -> None:
     """The worker must report the running task, so it waits longer than for a server that never answered."""
     server = make_server("--appendonly", "yes", "--appendfsync", "always")
     with server.client() as client:

@@ -242,7 +242,7 @@ def test_log_lines_of_a_killed_process_were_sent_while_it_ran(workers: Workers) 
     assert kept.worker
 
 
-def test_the_last_resort_of_logging_is_used_as_without_the_handler(
+def test_logging_s_last_resort_prints_warnings_despite_the_capture_handler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [log_capture.handler])

@@ -19,7 +19,7 @@ def facts(ready: int, done: int = 0) -> dict[str, Any]:
     return {"processes": [{"pid": str(pid), "ready": pid < ready, "done": done} for pid in range(2)]}
 
 
-def test_changes_are_written_at_once_and_all_else_once_a_second(tmp_path: Path) -> None:
+def test_changes_are_written_at_once_and_other_figures_once_a_second(tmp_path: Path) -> None:
     path = tmp_path / "health"
     file = HealthFile(path)
 
@@ -66,7 +66,7 @@ def test_a_path_that_can_not_be_written_is_named_and_not_the_temporary_file(tmp_
 
 
 @pytest.mark.parametrize("content", ["precious", '{"a": 1}', "[]", "null"])
-def test_a_file_of_something_else_is_neither_overwritten_nor_deleted(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_health_file_is_neither_overwritten_nor_deleted(tmp_path: Path, content: str) -> None:
     path = tmp_path / "health.json"
     path.write_text(content)
     file = HealthFile(path)
@@ -84,7 +84,7 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_an_empty_file_and_that_of_an_earlier_worker_are_replaced(tmp_path: Path) -> None:
+def test_an_empty_file_and_the_file_of_an_earlier_worker_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "health.json"
     path.touch()
     for _ in range(2):

@@ -25,7 +25,7 @@ def let_pass(watch: BoardWatch, start: int, end: int) -> None:
 
 
 class TestWatch:
-    def test_a_task_beyond_its_limit_is_found_whatever_start_time_its_process_wrote(self) -> None:
+    def test_a_task_beyond_its_limit_is_found_despite_a_wrong_start_time(self) -> None:
         status_board, watch = watched()
         status_board.begin(1, 0, lease(), 1e9, 10.0)  # a frozen clock may show any time
         let_pass(watch, 1, 15)

@@ -155,7 +155,7 @@ def test_a_burst_waits_until_the_tasks_of_a_dead_process_are_ready_again(workers
     assert workers.states(innocents) == {TaskState.FINISHED}
 
 
-def test_a_worker_that_stops_gives_its_suspect_back_when_the_time_is_over(workers: Workers) -> None:
+def test_a_stopping_worker_returns_its_suspect_after_the_shutdown_timeout(workers: Workers) -> None:
     worker = workers.start("--processes", "1", "--concurrency", "1", shutdown_timeout="0.5").wait_ready()
     task_id = workers.push("nap", 60.0, timeout=90)
     workers.wait_started(1)
@@ -254,7 +254,7 @@ class TestIsolated:
 
     @pytest.mark.thorough
     @pytest.mark.parametrize("name", ["hungry", "greedy"])
-    def test_an_isolated_task_with_too_much_memory_is_the_only_one_to_end(self, workers: Workers, name: str) -> None:
+    def test_only_the_isolated_task_with_too_much_memory_ends(self, workers: Workers, name: str) -> None:
         worker = workers.start("--processes", "1", "--concurrency", "4").wait_ready()
         innocent = workers.push("nap", 3.0, user="ann")
         workers.wait_started(1)

@@ -110,7 +110,7 @@ def test_a_thousand_users_that_arrive_take_no_time_from_a_guaranteed_share(redis
     assert slots.get_share("acme", 80, 160) == pytest.approx(0.2, abs=0.02)
 
 
-def test_the_others_stay_equal_among_each_other(redis: Redis) -> None:
+def test_users_next_to_a_guaranteed_share_get_equal_time(redis: Redis) -> None:
     slots = Slots(redis)
     slots.push(names(10), 1.0, 100)
     slots.push(slots.guarantee("acme", 0.6), 1.0, 200)
@@ -237,7 +237,7 @@ class TestSetting:
         with pytest.raises(TaskValidationError, match=r"share must be a number from 0.01 to 0.9, as 0.2"):
             queue.organization("acme").set_share(share)
 
-    def test_a_removed_share_leaves_nothing(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_removed_share_leaves_no_keys_or_fields(self, queue: FairQueue, redis: Redis) -> None:
         join(queue, "acme", "a")
         push_many(queue, "a", 2)
         queue.organization("acme").set_share(0.2, now=NOW)

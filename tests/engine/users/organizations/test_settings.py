@@ -19,7 +19,7 @@ from .making import join, members
 P = "fq:{default:0}:"
 
 
-class TestLimitsOfAOrganization:
+class TestLimitsOfAnOrganization:
     def test_a_cap_holds_for_all_members_together(self, queue: FairQueue) -> None:
         join(queue, "g", *members("g", 5))
         queue.organization("g").set_max_running(2, now=NOW)
@@ -63,7 +63,7 @@ class TestMembers:
         assert queue.organization("nobody").members().items == []
 
     @pytest.mark.parametrize("name", HOSTILE)
-    def test_members_of_an_organization_of_any_name(self, queue: FairQueue, name: str) -> None:
+    def test_members_are_listed_for_an_organization_of_any_name(self, queue: FairQueue, name: str) -> None:
         join(queue, name, name, "b")
         assert sorted(queue.organization(name).members().items) == sorted([name, "b"])
 
@@ -95,8 +95,8 @@ class TestLists:
         assert commands(redis, lambda: queue.pop("w", names, ["x"], now=NOW)) <= 24
 
 
-class TestLooking:
-    def test_a_user_says_its_organization_and_the_organization_its_figures(self, queue: FairQueue) -> None:
+class TestReading:
+    def test_a_user_has_its_organization_and_an_organization_its_figures(self, queue: FairQueue) -> None:
         queue.organization("g").set_weight(2.5, now=NOW)
         queue.organization("g").set_max_running(7, now=NOW)
         join(queue, "g", "a", "b")
@@ -119,7 +119,7 @@ class TestLooking:
         (shard,) = queue.get_shard_stats()
         assert shard.users_ready == 1
 
-    def test_users_who_are_ready_are_counted_not_their_organizations(self, crowd: FairQueue) -> None:
+    def test_ready_users_are_counted_instead_of_their_organizations(self, crowd: FairQueue) -> None:
         assert crowd.get_stats().users_ready == 101
         crowd.organization("crowd").pause(now=NOW)
         assert crowd.get_stats().users_ready == 101
@@ -147,7 +147,7 @@ class TestLooking:
         assert queue.wait_reason(task_id).users_before is None
 
 
-class TestWhatIsKept:
+class TestKeptData:
     def test_an_organization_without_members_and_settings_is_removed(self, queue: FairQueue, redis: Redis) -> None:
         join(queue, "g", "a")
         push_many(queue, "a", 1)

@@ -20,7 +20,7 @@ from .making import join, members
 P = "fq:{default:0}:"
 
 
-class TestBesideOthers:
+class TestNextToOtherUsers:
     @pytest.mark.parametrize("size", [1, 7, 50])
     def test_an_organization_of_a_hundred_users_gets_the_share_of_one_user(self, crowd: FairQueue, size: int) -> None:
         lead = 0
