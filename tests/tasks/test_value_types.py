@@ -449,7 +449,9 @@ def test_model_events_follow_the_annotations(queue: FairQueue, services: Service
     assert received == [(order.token, NOON.date(), Status.PAID, order.customer_id, str(order.token))]
 
 
-def test_handlers_of_bare_payloads_get_json(queue: FairQueue, services: Services, redis: Redis) -> None:
+def test_a_handler_of_payloads_without_a_task_name_receives_the_json_value(
+    queue: FairQueue, services: Services, redis: Redis
+) -> None:
     from dataclasses import replace
 
     from django_fairque import Task

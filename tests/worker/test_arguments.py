@@ -132,7 +132,7 @@ def test_a_worker_accepts_another_configuration_than_the_settings(kind: Kind) ->
 
 
 @both_kinds
-def test_the_first_designs_names_of_arguments_are_accepted(kind: Kind) -> None:
+def test_workers_accept_the_argument_names_of_the_first_design(kind: Kind) -> None:
     options = kind(
         id="worker-001",
         assigned_users=["user:1"],

@@ -139,7 +139,7 @@ def test_each_shard_has_its_part_of_a_shared_limit(make_queue: MakeQueue) -> Non
     assert len(leases) == 5
 
 
-def test_the_tasks_of_a_shard_start_while_its_ring_is_empty(make_queue: MakeQueue) -> None:
+def test_tasks_at_a_limit_start_on_a_shard_without_other_tasks(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks", shards=2)
     push(queue, "a", TaskLimit("k", 2), number=6)
     push_many(queue, "b", 20)

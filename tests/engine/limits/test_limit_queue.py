@@ -68,7 +68,7 @@ class TestClosing:
     @pytest.mark.parametrize(
         "until", [20, 20.0, timedelta(seconds=20), datetime.fromtimestamp(NOW + 20, timezone.utc)], ids=repr
     )
-    def test_a_limit_opens_by_itself_at_the_end(self, queue: FairQueue, until: Any) -> None:
+    def test_a_closed_limit_opens_by_itself_when_the_closing_time_ends(self, queue: FairQueue, until: Any) -> None:
         queue.limit("k").close(until, now=NOW)
         push(queue, "a", TaskLimit("k", 1))
         push(queue, "a")

@@ -333,7 +333,7 @@ def test_a_busy_worker_waits_for_tasks_of_a_queue_below_its_share() -> None:
     assert planned(second, 2.0).fetch == 1
 
 
-def test_a_queue_with_its_share_is_not_waited_for() -> None:
+def test_no_call_waits_at_a_queue_that_has_used_its_share_of_the_slots() -> None:
     first, second = two_planners(slots=4)
     for _ in range(4):
         end_one(first)
