@@ -262,8 +262,8 @@ def read_overrides(overrides: Mapping[str, Any]) -> Source:
 
 
 def read_default_server(sources: Sequence[Source], *, needs_server: bool) -> Source:
-    """Return a source with the embedded server if no other source names a server and DEBUG is true; otherwise a source
-    with this mistake.
+    """Return a source that supplies the embedded server, if no other source names a server and DEBUG is true. If DEBUG is
+    false, the source has the mistake that no server is named.
     """
     source = Source(_describe_setting, is_upper=True)
     keys = {name for other in sources for name in other.tree.get("redis", {})}

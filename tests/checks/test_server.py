@@ -125,7 +125,7 @@ def test_the_deployment_check_reports_wrong_credentials_and_missing_rights(
     assert "hunter" not in str(messages)
 
 
-def test_a_missing_database_number_fails_the_check(check: Check, fit: Server) -> None:
+def test_a_database_number_that_the_server_does_not_have_fails_the_check(check: Check, fit: Server) -> None:
     (message,) = check(at(fit, DB=99), deploy=True)
     assert ids([message]) == ["E015"]
     assert "DB index is out of range" in message.msg

@@ -458,8 +458,8 @@ def _weights(
 def _check_held_users(snapshot: Snapshot) -> Iterator[Violation]:
     """Check that no rate limit holds a user too long, and that each pause with an end is checked in time.
 
-    A rate limit holds a user for at most the time of one task and, after a change of the rate, its debt. A longer time
-    comes from a wrong clock.
+    A rate limit holds a user at most until the next token. After a change of the rate, the user also waits for the tokens that it
+    has used in advance (its debt). A longer time comes from a wrong clock.
     """
     clock = number(snapshot.stats.get(b"clock"))
     for entry, until in snapshot.registry("throttled").items():

@@ -66,7 +66,7 @@ def class_name(lane: str, priority: Priority) -> str:
 
 @lru_cache(16)
 def read_lane(form: bytes | str) -> Lane:
-    """Return the lane of a class; ``"normal"`` for an unknown class."""
+    """Return the lane of a priority class (its stored number); ``"normal"`` for an unknown number."""
     return _LANES.get(form, "normal")
 
 

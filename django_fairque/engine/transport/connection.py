@@ -305,8 +305,9 @@ class PendingCommand:
             if not self._is_waiting or self._has_more:
                 return False
             self._has_more = True
-            with suppress(Exception):  # the thread that reads gets the same error
-                # A health check would read the reply that the other thread waits for.
+            # An error is ignored here: the thread that reads notices it as well. A health check would read the reply for which
+            # that thread waits.
+            with suppress(Exception):
                 self._connection.send_packed_command([hiredis.pack_command(command)], check_health=False)
             return True
 

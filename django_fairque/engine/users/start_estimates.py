@@ -250,7 +250,9 @@ def _pause_reason(shard: _Shard, *entries: _Entry) -> str | None:
 
 
 def _make_organizations(shard: _Shard, one: _Entry, ring: _Ring, tasks: float) -> list[_Entry]:
-    """Return the other organizations of the ring, at their places there. Each has an equal part of these queued tasks."""
+    """Return the organizations of the ring except this one, at their places there. The estimate assumes that ``tasks`` queued
+    tasks are divided equally between them.
+    """
     own = ORGANIZATION_PREFIX + one.name
     found = [
         _Entry({b"tag": b"%f" % place, b"came": b"1" if place < 0 else b"0"}, shard)

@@ -28,8 +28,8 @@ class RevokedLeases(set[LeaseKey]):
         self.update(leases)
 
     def settle(self, outcome: Outcome) -> Outcome:
-        """Return the outcome to report for a task that has ended. If its lease was revoked, the outcome only releases
-        the lease, which no longer belongs to this worker.
+        """Return the outcome to report for a task that has ended. If its lease was revoked, its result is dropped, and
+        the outcome only gives the task back.
         """
         if not self or outcome.lease.key not in self:
             return outcome

@@ -246,7 +246,7 @@ def test_an_argument_of_a_wrong_kind_is_refused(
 
 @pytest.mark.parametrize("took", [1e12, -5, float("nan"), float("inf"), "x", True])
 @pytest.mark.parametrize("call", ["finish", "fail"])
-def test_an_invalid_run_time_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
+def test_an_invalid_duration_of_a_run_is_refused(queue: FairQueue, redis: Redis, call: str, took: Any) -> None:
     """The script could not write it, with half of the outcome written before."""
     push_many(queue, "a", 1)
     lease = pop(queue)

@@ -460,7 +460,7 @@ class TestShards:
             assert not one.is_empty
             one.wait_ended(woken=True)
 
-    def test_a_shard_that_may_not_serve_other_users_is_not_reported_as_empty(self) -> None:
+    def test_a_shard_is_not_exhausted_after_a_call_for_the_users_of_a_list_only(self) -> None:
         """Somebody of the list may be on the other shard, so nobody else was asked for."""
         budget, order = budget_of(2), ShardSchedulers(2).get_scheduler(["a", "b"], "*", {"a": 0, "b": 1}.__getitem__)
         one, two = (FetchPlanner(index, budget, turn=ShardTurn(order, index)) for index in range(2))

@@ -39,8 +39,8 @@ local IN_EACH = {
 local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
 local TEXTS, NUMBER = records.TEXTS, 8 -- the number of bytes that a number takes
 
--- Each group has two parts; the second begins after this many fields. Records differ in far more ways than their parts
--- do, so parts are kept.
+-- Each of the three groups of fields is divided into two parts; the second begins after this many fields. The lists of fields of
+-- parts are kept in memory (`part_of`) and not those of whole records, because there are far more different records than parts.
 local FIRST_HALF, PARTS = { 22, 17, 22 }, 6
 local BITS = {} -- by field: the number of its part, and the value of its bit
 for group = 1, #GROUPS do
