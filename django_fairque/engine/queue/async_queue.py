@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.acts import acts as sync_acts
+from django_fairque.engine.acts import moves
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Filters
 from django_fairque.engine.dependencies import dependencies, messages
@@ -451,6 +452,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         other shards are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
+
+    async def cancel_waiting(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
+        """Cancel the given tasks that are QUEUED or SCHEDULED, in bounded slices.
+
+        ``task_ids`` and ``reason`` are those of `cancel_many`. Returns the ids of all given tasks that are CANCELED now.
+        Raises what `cancel_many` raises.
+        """
+        return await self._write_all_shards(lambda shards: lookup.cancel_waiting(shards, task_ids, reason, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
@@ -1589,6 +1598,7 @@ class AsyncActs:
         trial: bool = False,
         note: str = "",
         lane: Lane = "normal",
+        to: str = "",
         stop_after: int = sync_acts.STOP_AFTER,
         state: TaskState | str | None = None,
         actor: str = "",
@@ -1597,7 +1607,8 @@ class AsyncActs:
     ) -> TaskAct:
         """Start an act on all tasks that match now, and return it. Workers begin within a second or two.
 
-        ``kind`` is ``"retry"`` or ``"discard"`` for dead letters, ``"cancel"`` for tasks that are queued or scheduled.
+        ``kind`` is ``"retry"``, ``"discard"`` or ``"move"`` for dead letters, ``"cancel"`` for tasks that are queued or
+        scheduled. ``to`` is the name of the other queue that gets moved tasks, as new ones with new ids; empty by default.
         ``filters`` are those of `AsyncDeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
         them, and ``state`` ("queued" or "scheduled"; both by default).
 
@@ -1608,7 +1619,9 @@ class AsyncActs:
 
         Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
         """
-        act = sync_acts.check_act(self._shards.name, kind, pace, trial, note, lane, stop_after, state, actor, filters)
+        act = sync_acts.check_act(
+            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, actor, filters
+        )
         return await self._run(sync_acts.start(self._shards, act, now))
 
     async def get(self, act_id: str) -> TaskAct:
@@ -1634,11 +1647,13 @@ class AsyncActs:
         """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
         `stop` raises.
 
-        Requeued dead letters that have not started and discarded ones become the same dead letters again. Canceled tasks get
-        their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
+        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
         """
         return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
 
-    async def advance(self, *, now: float | None = None) -> Sequence[str]:
-        """Take the next step of each act: workers call this. Returns the ids of the tasks that were canceled."""
-        return await self._write_all_shards(lambda shards: sync_acts.advance(shards, now))
+    async def advance(self, mover: moves.Mover | None = None, *, now: float | None = None) -> Sequence[str]:
+        """Take the next step of each act: workers call this. ``mover`` opens the queues to which tasks are moved; without it
+        (None by default) moves wait. Returns the ids of the tasks that were canceled.
+        """
+        return await self._write_all_shards(lambda shards: sync_acts.advance(shards, mover, now))

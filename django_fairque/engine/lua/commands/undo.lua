@@ -2,10 +2,10 @@
 -- Undo a part of an act on many tasks: restore its next tasks, except those that something has changed since.
 --
 -- A task is as the act left it if the last line of its history is that of the act, and it is in the state in which the act left it. A requeued one
--- becomes the same dead letter again, a discarded one as well; a canceled one gets its earlier place in its user's queue.
+-- becomes the same dead letter again, a discarded or moved one as well; a canceled one gets its earlier place in its user's queue.
 --
 -- KEYS    base reply
--- ARGV    options, id, turn, cursor, n (1..1000)
+-- ARGV    options, id, turn, cursor, n (1..1000), and of a move n digits: 1 if the other queue has canceled the task, so that it may be restored here
 -- REPLY   how many tasks were restored; `-` if another worker has taken this step: nothing is changed
 -- COST    14 commands a task
 -- include heads numbers calls keys options counters clock replies slot statistics writes lists history records ring users saving task_record moves acts
@@ -13,18 +13,18 @@ local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local act = acts.read(FIRST_ARG)
 if act.is_late then return '-' end
-local LEFT_IN = { requeued = 'queued', discarded = 'canceled', canceled = 'canceled' }
+local LEFT_IN = { requeued = 'queued', discarded = 'canceled', moved = 'canceled', canceled = 'canceled' }
 local FAILURES = { failed = true, expired = true, poisoned = true }
 local LINES = 25
-local ids = redis.call('LRANGE', act.tasks, 0, ARGV[FIRST_ARG + 3] - 1)
+local ids, allowed = redis.call('LRANGE', act.tasks, 0, ARGV[FIRST_ARG + 3] - 1), ARGV[FIRST_ARG + 4]
 local tasks = {}
-for _, id in ipairs(ids) do
+for i, id in ipairs(ids) do
   local task, lines = task_record.read(id), calls.attempt('LRANGE', keys.history(id), -LINES, -1) or {}
   local last = task and lines[1] and lists.unpack(lines[#lines])
-  if last and last[4] == act.reason and LEFT_IN[last[2]] == task.state then
+  if last and last[4] == act.reason and LEFT_IN[last[2]] == task.state and (not allowed or string.sub(allowed, i, i) == '1') then
     task.owner, task.change = users.load(task.user), last[2]
-    for i = #lines - 1, 1, -1 do
-      local line = lists.unpack(lines[i])
+    for j = #lines - 1, 1, -1 do
+      local line = lists.unpack(lines[j])
       if FAILURES[line[2]] then task.letter = line break end
     end
     if task.change == 'canceled' and (task.owner.max_bytes or options.max_backlog_bytes > 0) then

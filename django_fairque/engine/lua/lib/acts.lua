@@ -11,10 +11,10 @@ local acts = {}
 acts.UNDO_TTL = 86400e6 -- us: for this time a task that an act has ended is kept
 local KEPT = 30 * 86400000 -- ms: an act with a slow pace takes days
 
--- Read the step that ARGV names from `at` on: act, turn, new cursor. Returns nil if the call belongs to no act.
+-- Read the step that ARGV names from `at` on: act (empty: none), turn, new cursor. Returns nil if the call belongs to no act.
 function acts.read(at)
   local id = ARGV[at]
-  if not id then return nil end
+  if not id or id == '' then return nil end
   local act = { reason = 'act ' .. id, progress = P .. 'act_progress:' .. id, tasks = P .. 'act_tasks:' .. id, turn = tonumber(ARGV[at + 1]), cursor = ARGV[at + 2] }
   act.is_late = (tonumber(redis.call('HGET', act.progress, 'turn')) or 0) ~= act.turn
   slot.touch(act.progress)
