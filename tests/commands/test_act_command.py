@@ -8,8 +8,10 @@ import pytest
 from django.core.management import CommandError
 
 from django_fairque.audit import acting_as
+from django_fairque.conf import get_queue
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.models import AuditEntry
+from tests.fixture_types import Settings
 
 from .conftest import Bury, Run
 
@@ -43,6 +45,15 @@ def test_an_act_is_started_continued_after_its_trial_and_undone(queue: FairQueue
     entries = AuditEntry.objects.order_by("pk").values_list("actor", "act", "kind", "subject")
     assert {("ann", "discard", "act", act.id), ("bob", "undo", "act", act.id)} <= set(entries)
     assert len(entries) == 3  # the start, the end of the trial and the undo
+
+
+def test_dead_letters_are_moved_to_a_declared_queue(queue: FairQueue, run: Run, settings: Settings) -> None:
+    settings.FAIRQUE = {**settings.FAIRQUE, "QUEUES": {"default": {}, "mail": {}}}
+    with pytest.raises(CommandError, match="nope"):
+        run("fairque_act", "start", "move", "--to", "nope")
+    text = run("fairque_act", "start", "move", "--to", "mail", "--user", "u")
+    assert "progress 0 of 0" in text
+    assert get_queue().acts.list()[0].to == "mail"
 
 
 def test_the_values_before_a_pause_a_weight_and_limits_are_set_back(queue: FairQueue, run: Run) -> None:

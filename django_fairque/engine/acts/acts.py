@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from django_fairque.engine.acts import moves
@@ -19,10 +19,11 @@ from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CAL
 from django_fairque.engine.dead_letters.letters import Filter, Filters, fingerprint
 from django_fairque.engine.inspection.pages import rank_after, score_cursor
 from django_fairque.engine.inspection.search import MATCHED_TASK_FIELDS, Search
+from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_text, new_nonce
-from django_fairque.engine.model.lanes import Lane, check_lane, class_of
+from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import ActKind, TaskState
 from django_fairque.engine.scripting.acts import Act, record_act
@@ -50,6 +51,11 @@ TASKS_PER_STEP = 300
 OUTCOMES_PER_STEP = 500
 RECORDS_PER_STEP = 1_000
 """Waiting tasks that a step compares with the filter."""
+MAX_STEPS_COUNTED = 10
+"""Steps of each shard in which the start counts the tasks that match: of at most 10,000 records."""
+BULK_MICROSECONDS = 1_000
+"""The created times of tasks of one call may be this much later than the call: each of up to 1,000 tasks gets the next
+microsecond."""
 KEPT_SECONDS = 86_400.0
 """Seconds for which an act is kept after its end, and can be undone."""
 END = "end"
@@ -115,7 +121,24 @@ class TaskAct:
     """Tasks that the undo has restored."""
     kept: int = 0
     """Tasks that the undo has left as they are, because something has changed them since."""
+    counted: int = 0
+    """Tasks that matched at the start. See `total`."""
+    is_counted_whole: bool = True
+    """Whether more tasks than the ``counted`` ones were not looked for: the start looks at 10,000 records of each shard."""
     progress: Sequence[_Progress] = field(default=(), repr=False, compare=False)
+
+    @property
+    def handled(self) -> int:
+        """The number of tasks that were changed or skipped; while the act is undone, restored or left as they are."""
+        return self.restored + self.kept if self.state in ("undoing", "undone") else self.done + self.skipped
+
+    @property
+    def total(self) -> int:
+        """The number of tasks that `handled` will reach: as counted at the start, and exact as soon as all were handled. Tasks
+        that something else changes before their turn count until then; tasks that come after the start never do."""
+        if self.state in ("undoing", "undone"):
+            return self.handled + sum(part.tasks for part in self.progress)
+        return self.handled if self.is_scanned else max(self.counted, self.handled)
 
     @property
     def is_active(self) -> bool:
@@ -125,7 +148,7 @@ class TaskAct:
     @property
     def is_scanned(self) -> bool:
         """Whether each shard was searched to its end."""
-        return all(part.cursor == END for part in self.progress)
+        return bool(self.progress) and all(part.cursor == END for part in self.progress)
 
     @property
     def choice(self) -> str:
@@ -174,6 +197,7 @@ class Acts:
         to: str = "",
         stop_after: int = STOP_AFTER,
         state: TaskState | str | None = None,
+        priority: str | None = None,
         actor: str = "",
         now: float | None = None,
         **filters: Unpack[Filters],
@@ -183,7 +207,8 @@ class Acts:
         ``kind`` is ``"retry"``, ``"discard"`` or ``"move"`` for dead letters, ``"cancel"`` for tasks that are queued or
         scheduled. ``to`` is the name of the other queue that gets moved tasks, as new ones with new ids; empty by default.
         ``filters`` are those of `DeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
-        them, and ``state`` ("queued" or "scheduled"; both by default).
+        them, ``state`` ("queued" or "scheduled"; both by default), and ``priority``: the name of one as in `QueueStats.depth`,
+        such as "LOW" or "BULK"; all by default.
 
         ``pace`` is the number of tasks a second, from 0.01 to 1000; None (the default) for as many as possible. With ``trial``
         (False by default) one task is changed, then the act waits for `go_on`. ``note`` says why, in at most 200 characters, and
@@ -192,8 +217,10 @@ class Acts:
 
         Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
         """
-        act = check_act(self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, actor, filters)
-        return self._run(start(self._shards, act, now))
+        act = check_act(
+            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, priority, actor, filters
+        )
+        return self._write_all_shards(lambda shards: start(shards, act, now))
 
     def get(self, act_id: str) -> TaskAct:
         """Return the act ``act_id``. Raises `TaskNotFoundError` if it is not known: acts are kept for 24 hours after their
@@ -240,6 +267,7 @@ def check_act(
     to: str,
     stop_after: int,
     state: TaskState | str | None,
+    priority: str | None,
     actor: str,
     filters: Filters,
 ) -> TaskAct:
@@ -257,22 +285,14 @@ def check_act(
         for name, value in vars(Filter.create(filters)).items()
         if value is not None
     }
-    if kind != "cancel" and state is not None:
-        raise TaskValidationError(f"state belongs to a cancel; a {kind} is about dead letters")
+    if kind != "cancel" and (state, priority) != (None, None):
+        raise TaskValidationError(f"state and priority belong to a cancel; a {kind} is about dead letters")
     if (kind == "move") != bool(check_text(to, "to")) or to == queue:
         raise TaskValidationError(
             f"to must name another queue if dead letters are moved, and only then, got {short(to)}"
         )
     if kind == "cancel":
-        if not chosen or not chosen.keys() <= {"user_id", "name"}:
-            raise TaskValidationError(
-                f"a cancel needs user_id or name, and takes no other filter, got {', '.join(chosen) or 'none'}; "
-                "purge() cancels all tasks"
-            )
-        if state is not None:
-            chosen["state"] = TaskState.from_name(state).value
-        if chosen.get("state") not in (None, *WAITING_STATES):
-            raise TaskValidationError(f"state must be one of {', '.join(WAITING_STATES)}, got {short(state)}")
+        chosen |= _check_waiting(chosen, state, priority)
     check_integer(stop_after, "stop_after", 1)
     return TaskAct(
         time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(4)}", time.gmtime()),
@@ -286,22 +306,34 @@ def check_act(
     )
 
 
+def _check_waiting(chosen: Mapping[str, Any], state: TaskState | str | None, priority: str | None) -> dict[str, Any]:
+    """Return the filters of a cancel in addition to ``chosen``."""
+    if not chosen or not chosen.keys() <= {"user_id", "name"}:
+        raise TaskValidationError(
+            f"a cancel needs user_id or name, and takes no other filter, got {', '.join(chosen) or 'none'}; "
+            "purge() cancels all tasks"
+        )
+    found = {} if state is None else {"state": TaskState.from_name(state).value}
+    if found.get("state") not in (None, *WAITING_STATES):
+        raise TaskValidationError(f"state must be one of {', '.join(WAITING_STATES)}, got {short(state)}")
+    if priority not in (None, *CLASS_NAMES.values()):
+        raise TaskValidationError(f"priority must be one of {', '.join(CLASS_NAMES.values())}, got {short(priority)}")
+    return found if priority is None else {**found, "priority": priority}
+
+
 WAITING_STATES = (TaskState.SCHEDULED.value, TaskState.QUEUED.value)
 """The states in which a cancel searches, in this order: a scheduled task that becomes queued meanwhile is not missed."""
 
 
 def start(shards: Shards, act: TaskAct, now: float | None) -> Operation[TaskAct]:
     pace = "" if act.pace is None else act.pace
-    values = {
-        "kind": act.kind,
-        "filters": json.dumps(act.filters),
-        "state": act.state,
-        "actor": act.actor,
-        "note": act.note,
+    values: dict[str, Any] = {
+        name: getattr(act, name) for name in ("kind", "state", "actor", "note", "lane", "to", "stop_after")
     }
-    values |= {"pace": pace, "lane": act.lane, "to": act.to, "stop_after": act.stop_after}  # type: ignore[dict-item]
+    values |= {"filters": json.dumps(act.filters), "pace": pace}
 
     def call() -> Operation[TaskAct]:
+        values.update((yield from _count(shards, replace(act, started_at=(yield from server_time(now))))))
         fields = [part for pair in values.items() for part in pair]
         if not (yield shards.home.call("act", ["start", act.id, *fields], now)):
             raise TaskValidationError(
@@ -313,6 +345,17 @@ def start(shards: Shards, act: TaskAct, now: float | None) -> Operation[TaskAct]
     after["to"] = act.to
     shown = {name: value for name, value in after.items() if value not in (None, "", False, "normal")}
     return (yield from record_act(Act(shards.name, act.kind, "act", act.id, after=shown), call()))
+
+
+def _count(shards: Shards, act: TaskAct) -> Operation[dict[str, Any]]:
+    counted, is_whole = 0, not shards.missing
+    for shard in shards:
+        cursor, steps = "", 0
+        while cursor != END and steps < MAX_STEPS_COUNTED:
+            rows, cursor = yield from _find_tasks(shard, act, cursor, RECORDS_PER_STEP)
+            counted, steps = counted + len(rows), steps + 1
+        is_whole = is_whole and cursor == END
+    return {"counted": counted, "counted_whole": int(is_whole)}
 
 
 def change(
@@ -400,6 +443,8 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
         kept=counts["kept"],
         same_error=max((count for name, count in counts.items() if name.startswith("error:")), default=0),
         pending=pending.get(kind, 0),
+        counted=int(values.get("counted", 0)),
+        is_counted_whole=values.get("counted_whole") != "0",
         progress=progress,
     )
 
@@ -525,18 +570,12 @@ def _change_tasks(
                 break
             part.turn += 1
         return [""] * min(most, part.tasks)
+    rows, cursor = yield from _find_tasks(shard, act, part.cursor, most)
     if act.kind == "cancel":
-        before, (rows, cursor) = ("",), (yield from _find_waiting(shard, act, part.cursor, most))
-    else:
-        only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
-        # The act means the letters that matched when it started, so ages are counted from then.
-        one = Shards(shard.name, shard.config, shard.keys.shard)
-        page = yield from letters_page(one, most, part.cursor or None, only, act.started_at)
-        more = (0, b"", class_of(act.lane, Priority.NORMAL)) if act.kind == "retry" else ()
-        rows, cursor = [(letter.task_id, letter.died, *more) for letter in page.items], page.cursor or END
-        if act.kind == "move" and mover:  # the script skips letters with a wrong number of deaths
-            movable = yield from moves.find_movable(shard, mover, act.to, [row[0] for row in rows])
-            rows, after = [(name, died if name in movable else 0) for name, died in rows], ("moved",)
+        before = ("",)
+    elif act.kind == "move" and mover:  # the script skips letters with a wrong number of deaths
+        movable = yield from moves.find_movable(shard, mover, act.to, [row[0] for row in rows])
+        rows, after = [(name, died if name in movable else 0) for name, died in rows], ("moved",)
     script, done = {"retry": "requeue", "move": "discard"}.get(act.kind, act.kind), list[str]()
     for first in range(0, max(1, len(rows)), DEAD_LETTERS_PER_CALL):
         some = rows[first : first + DEAD_LETTERS_PER_CALL]
@@ -551,6 +590,18 @@ def _change_tasks(
     return done
 
 
+def _find_tasks(shard: Commands, act: TaskAct, cursor: str, most: int) -> Operation[tuple[list[tuple[Any, ...]], str]]:
+    """Return the arguments of the next tasks that match, and the cursor after them."""
+    if act.kind == "cancel":
+        return (yield from _find_waiting(shard, act, cursor, most))
+    only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
+    # The act means the letters that matched when it started, so ages are counted from then.
+    one = Shards(shard.name, shard.config, shard.keys.shard)
+    page = yield from letters_page(one, most, cursor or None, only, act.started_at)
+    more = (0, b"", class_of(act.lane, Priority.NORMAL)) if act.kind == "retry" else ()
+    return [(letter.task_id, letter.died, *more) for letter in page.items], page.cursor or END
+
+
 def _find_waiting(
     shard: Commands, act: TaskAct, cursor: str, most: int
 ) -> Operation[tuple[list[tuple[Any, ...]], str]]:
@@ -562,11 +613,15 @@ def _find_waiting(
     first = yield from rank_after(key, place or None)
     (reply,) = yield Read([("ZRANGE", key, first, first + RECORDS_PER_STEP - 1, "WITHSCORES")])
     members = [(name.decode(), score) for name, score in parse_scores(reply)]
-    fields = yield from read_task_fields(shard.keys, [name for name, _ in members], *MATCHED_TASK_FIELDS, "created")
+    fields = yield from read_task_fields(
+        shard.keys, [name for name, _ in members], *MATCHED_TASK_FIELDS, "created", "priority"
+    )
     search = Search(TaskState(state), act.filters.get("user_id"), act.filters.get("name"))
     found: list[tuple[Any, ...]] = []
-    for (task_id, score), (*values, created) in zip(members, fields, strict=True):
-        if search.matches(*values) and int(created or 0) <= act.started_at * 1_000_000:
+    latest, wanted = round(act.started_at * 1_000_000) + BULK_MICROSECONDS, act.filters.get("priority")
+    for (task_id, score), (*values, created, priority) in zip(members, fields, strict=True):
+        is_meant = wanted in (None, CLASS_NAMES[int(priority or Priority.NORMAL)]) and int(created or 0) <= latest
+        if is_meant and search.matches(*values):
             found.append((task_id,))
             if len(found) == most:
                 return found, f"{state} {score_cursor(score, task_id)}"

@@ -1601,6 +1601,7 @@ class AsyncActs:
         to: str = "",
         stop_after: int = sync_acts.STOP_AFTER,
         state: TaskState | str | None = None,
+        priority: str | None = None,
         actor: str = "",
         now: float | None = None,
         **filters: Unpack[Filters],
@@ -1610,7 +1611,8 @@ class AsyncActs:
         ``kind`` is ``"retry"``, ``"discard"`` or ``"move"`` for dead letters, ``"cancel"`` for tasks that are queued or
         scheduled. ``to`` is the name of the other queue that gets moved tasks, as new ones with new ids; empty by default.
         ``filters`` are those of `AsyncDeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
-        them, and ``state`` ("queued" or "scheduled"; both by default).
+        them, ``state`` ("queued" or "scheduled"; both by default), and ``priority``: the name of one as in `QueueStats.depth`,
+        such as "LOW" or "BULK"; all by default.
 
         ``pace`` is the number of tasks a second, from 0.01 to 1000; None (the default) for as many as possible. With ``trial``
         (False by default) one task is changed, then the act waits for `go_on`. ``note`` says why, in at most 200 characters, and
@@ -1620,9 +1622,9 @@ class AsyncActs:
         Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
         """
         act = sync_acts.check_act(
-            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, actor, filters
+            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, priority, actor, filters
         )
-        return await self._run(sync_acts.start(self._shards, act, now))
+        return await self._write_all_shards(lambda shards: sync_acts.start(shards, act, now))
 
     async def get(self, act_id: str) -> TaskAct:
         """Return the act ``act_id``. Raises `TaskNotFoundError` if it is not known: acts are kept for 24 hours after their

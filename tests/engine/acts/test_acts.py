@@ -210,6 +210,42 @@ def test_a_canceled_act_takes_only_waiting_tasks(queue: FairQueue) -> None:
     assert states(queue, others) == {TaskState.QUEUED}
 
 
+def test_an_act_covers_the_last_tasks_of_a_bulk_at_the_moment_of_its_start(queue: FairQueue) -> None:
+    push_many(queue, "u", 300)
+    act = queue.acts.start("cancel", user_id="u", now=NOW)
+    assert act.total == 300
+    assert advance(queue, act).done == 300
+
+
+def test_a_cancel_chooses_tasks_of_one_priority(queue: FairQueue) -> None:
+    ids = [push_many(queue, "u", 2, priority=priority) for priority in (2, 3)]
+    ids.append(push_many(queue, "u", 2, lane="bulk"))
+    for name, meant in (("LOW", 0), ("BULK", 2)):
+        act = advance(queue, queue.acts.start("cancel", user_id="u", priority=name, now=NOW))
+        assert (act.done, act.choice) == (2, f"user_id u, priority {name}")
+        assert states(queue, ids[meant]) == {TaskState.CANCELED}
+    assert states(queue, ids[1]) == {TaskState.QUEUED}
+
+
+def test_the_progress_reaches_its_total_while_tasks_come_and_go(queue: FairQueue) -> None:
+    ids = bury(queue, 30)
+    act = queue.acts.start("retry", pace=10, now=NOW)
+    act = advance(queue, act, NOW + 1)
+    assert (act.handled, act.total, act.is_counted_whole) == (10, 30, True)
+    left = [task_id for task_id in ids if queue.get_task(task_id).state is TaskState.FAILED]
+    assert queue.dlq.requeue_many([f"{task_id}~1" for task_id in left[:4]], now=NOW + 1) == 4
+    push_many(queue, "v", 1, task_id="late")
+    (lease,) = queue.pop_batch(1, "w", ["v"], now=NOW + 1)
+    queue.fail(lease, "boom", retry=False, now=NOW + 1)
+    act = advance(queue, act, NOW + 60)
+    assert (act.state, act.handled, act.total) == ("done", 26, 26)
+    queue.acts.undo(act.id, now=NOW + 60)
+    act = queue.acts.get(act.id)
+    assert (act.handled, act.total) == (0, 26)
+    found = [advance(queue, act, NOW + second) for second in (61, 62, 63)]
+    assert [(act.handled, act.total) for act in found] == [(10, 26), (20, 26), (26, 26)]
+
+
 def undo(queue: FairQueue, act: TaskAct, now: float) -> TaskAct:
     queue.acts.undo(act.id, now=now)
     return advance(queue, act, now)
@@ -371,7 +407,7 @@ def test_a_hundred_acts_are_kept_and_the_oldest_that_has_ended_makes_room(make_q
         (lambda acts: acts.start("purge"), "kind must be one of retry, discard, move, cancel"),
         (lambda acts: acts.start("retry", pace=0), "pace must be from 0.01 to 1000 tasks a second, or None, got 0"),
         (lambda acts: acts.start("retry", note="n" * 201), "note must have at most 200 characters; it has 201"),
-        (lambda acts: acts.start("retry", state="queued"), "state belongs to a cancel"),
+        (lambda acts: acts.start("retry", state="queued"), "state and priority belong to a cancel"),
         (lambda acts: acts.start("move"), "to must name another queue"),
         (lambda acts: acts.start("move", to="default"), "to must name another queue"),
         (lambda acts: acts.start("cancel"), "a cancel needs user_id or name"),
@@ -380,6 +416,7 @@ def test_a_hundred_acts_are_kept_and_the_oldest_that_has_ended_makes_room(make_q
             "takes no other filter, got user_id, older_than",
         ),
         (lambda acts: acts.start("cancel", user_id="u", state="started"), "state must be one of scheduled, queued"),
+        (lambda acts: acts.start("cancel", user_id="u", priority="high"), "priority must be one of BULK"),
         (lambda acts: acts.start("retry", stop_after=0), "stop_after must be a whole number from 1, got 0"),
     ],
 )
