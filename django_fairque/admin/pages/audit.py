@@ -120,6 +120,7 @@ PERMISSIONS: dict[ActKind, str] = {
 """The permission to start an act of each kind, and to stop or undo it."""
 COUNTS: dict[str, StrOrPromise] = {
     "done": gettext_lazy("changed"),
+    "dependents": gettext_lazy("that depended on them canceled"),
     "succeeded": gettext_lazy("succeeded"),
     "failed_again": gettext_lazy("failed again"),
     "same_error": gettext_lazy("of them with the same error"),
@@ -177,6 +178,6 @@ class ActsPage(AdminPage):
     @Action("view_deadletter")
     def undo(self) -> str:
         question = _(
-            "Tasks that nothing has changed since are restored. Tasks that depended on them and were canceled stay canceled."
+            "Tasks that nothing has changed since are restored, and so are tasks that depended on them and were canceled."
         )
         return self._change(self.queue.acts.undo, _("Act %(act)s is being undone"), question)

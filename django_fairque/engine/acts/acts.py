@@ -21,7 +21,7 @@ from django_fairque.engine.inspection.pages import rank_after, score_cursor
 from django_fairque.engine.inspection.search import MATCHED_TASK_FIELDS, Search
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import check_integer
-from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError, TaskValidationError, short
+from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_text, new_nonce
 from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
@@ -106,6 +106,8 @@ class TaskAct:
     reason: str = ""
     done: int = 0
     """Tasks that were changed."""
+    dependents: int = 0
+    """Tasks that depended on them and were canceled too."""
     skipped: int = 0
     """Tasks that matched and could not be changed: something else changed them first, or their payload was removed. A move also
     skips tasks of a run, with dependencies or dependents, and without a valid signature."""
@@ -164,6 +166,7 @@ class TaskAct:
         ]
         counts = [
             (self.done, verb),
+            (self.dependents, "that depended on them canceled"),
             (self.succeeded, "succeeded"),
             (self.failed_again, f"failed again, {self.same_error:,} with the same error"),
             (self.pending, "not delivered yet" if self.kind == "move" else "not ended yet"),
@@ -246,7 +249,8 @@ class Acts:
         `stop` raises.
 
         Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
-        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
+        those on another shard.
         """
         return self._run(change(self._shards, act_id, "undo", UNDONE_FROM, "undoing", now))
 
@@ -436,6 +440,7 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
         stop_after=int(values["stop_after"]),
         reason=values.get("reason", ""),
         done=counts["done"],
+        dependents=counts["dependents"],
         skipped=counts["skipped"],
         succeeded=counts["succeeded"],
         failed_again=counts["failed_again"],
@@ -467,8 +472,10 @@ def advance(shards: Shards, mover: moves.Mover | None, now: float | None) -> Ope
         elif mover is not None:
             try:
                 yield from _advance_act(shards, act, mover, now)
-            except FairQueueError as error:  # perhaps the other queue can't be reached; the other acts go on
-                logger.warning("queue %s: act %s could not go on: %s", shards.name, act.id, error)
+            except moves.OtherQueueError as error:  # the other acts go on
+                logger.warning(
+                    "queue %s: act %s waits, because queue %s can't be used: %s", shards.name, act.id, act.to, error
+                )
     return canceled
 
 

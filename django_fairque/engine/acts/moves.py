@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES
 from django_fairque.engine.inspection.task_lookup import attempt, read_tasks
+from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.ids import derive_task_id
 from django_fairque.engine.model.signature import MAX_SIGNATURE_BYTES, split_signature
 from django_fairque.engine.model.task import Task, Undecodable
@@ -23,6 +23,8 @@ from django_fairque.engine.scripting.task_fields import read_task_fields
 if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.scripting.commands import Commands
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,24 @@ class Mover:
     is_genuine: Callable[[Task, str, str], bool]
 
 
+class OtherQueueError(Exception):
+    """The queue to which tasks are moved can't be used now."""
+
+
+def _call(mover: Mover, to: str, act: Callable[[FairQueue], T]) -> Operation[T]:
+    """Return the result of ``act`` for the queue ``to``."""
+    try:
+        result: T = yield Evaluate(lambda: act(mover.open_queue(to).with_retry_timeout(0.0)), None)
+    except FairQueueError as error:
+        raise OtherQueueError(str(error)) from error
+    return result
+
+
 def find_movable(shard: Commands, mover: Mover, to: str, task_ids: Sequence[str]) -> Operation[set[str]]:
     """Return the tasks whose payload is there, fits into the queue ``to``, and has a valid signature: moved tasks are signed
     again."""
-    limit, found, at = mover.open_queue(to).config.max_payload_bytes, set[str](), 0
+    limit = yield from _call(mover, to, lambda queue: queue.config.max_payload_bytes)
+    found, at = set[str](), 0
     while at < len(task_ids):
         tasks = yield from _read_signed(shard, task_ids[at:])
         at += len(tasks)
@@ -62,8 +78,7 @@ def deliver(shard: Commands, mover: Mover, to: str, act_id: str, first: int, now
         is_moved = last and (attempt(last[0]).kind, attempt(last[0]).error) == ("moved", f"act {act_id}")
         copies.append(_copy(task, act_id) if task and is_moved else None)
     pushed = [copy for copy in copies if copy]
-    queue = mover.open_queue(to).with_retry_timeout(0.0)
-    results = yield Evaluate(partial(queue.deliver, pushed, from_outbox=True, now=now), None)
+    results = yield from _call(mover, to, lambda queue: queue.deliver(pushed, from_outbox=True, now=now))
     refused = {result.task_id for result in results if not result.is_known}
     return next((index for index, copy in enumerate(copies) if copy and copy.task_id in refused), len(copies))
 
@@ -75,9 +90,8 @@ def withdraw(shard: Commands, mover: Mover, to: str, act_id: str, most: int, now
     ids = [name.decode() for name in names]
     users = [(user or b"").decode() for (user,) in (yield from read_task_fields(shard.keys, ids, "user"))]
     there = [derive_task_id(user, act_id, task_id) for user, task_id in zip(users, ids, strict=True)]
-    queue = mover.open_queue(to).with_retry_timeout(0.0)
     reason = f"act {act_id} was undone"
-    canceled = yield Evaluate(partial(queue.cancel_waiting, there, reason=reason, now=now), None)
+    canceled = yield from _call(mover, to, lambda queue: queue.cancel_waiting(there, reason=reason, now=now))
     return "".join("1" if task_id in canceled else "0" for task_id in there)
 
 

@@ -1650,7 +1650,8 @@ class AsyncActs:
         `stop` raises.
 
         Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
-        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
+        those on another shard.
         """
         return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
 

@@ -13,7 +13,7 @@ from django_fairque.engine.acts.acts import TASKS_PER_STEP, TaskAct
 from django_fairque.engine.acts.moves import Mover
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError, TaskValidationError
 from django_fairque.engine.model.options import QueueConfig
-from django_fairque.engine.model.records import TaskState
+from django_fairque.engine.model.records import ActKind, TaskState
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.operations import Request, ScriptCall
 from django_fairque.engine.transport.connection import Transport
@@ -289,6 +289,48 @@ def test_the_undo_of_a_cancel_restores_tasks_in_their_earlier_order(queue: FairQ
     assert (act.restored, act.kept) == (31, 0)
     assert queue.get_task(scheduled).state is TaskState.SCHEDULED
     assert [lease.task.task_id for lease in queue.pop_batch(40, "w", ["u"], now=NOW + 3)] == [*ids, "late"]
+
+
+@pytest.mark.parametrize("kind", ["cancel", "discard"])
+def test_the_undo_restores_the_dependents_that_were_canceled_too(make_queue: MakeQueue, kind: ActKind) -> None:
+    queue = make_queue(fair_by="tasks")
+    both = [task("u", task_id=name, max_retries=0) for name in ("a", "b")]
+    child, late = (
+        task("v", task_id="child", depends_on=["a", "b"]),
+        task("v", task_id="late", depends_on=["child"], delay=50),
+    )
+    careless = task("v", task_id="careless", depends_on=["a"], on_dependency_failure="run")
+    queue.push_graph([*both, child, late, careless], now=NOW)
+    if kind == "discard":
+        for lease in queue.pop_batch(2, "w", ["u"], now=NOW):
+            queue.fail(lease, "boom", retry=False, now=NOW)
+    act = advance(queue, queue.acts.start(kind, user_id="u", now=NOW + 1), NOW + 1)
+    assert (act.done, act.dependents) == (2, 2)
+    assert states(queue, ["a", "b", "child", "late"]) == {TaskState.CANCELED}
+    act = undo(queue, act, NOW + 3)
+    assert (act.restored, act.kept) == (4, 0)
+    assert states(queue, ["child", "late"]) == {TaskState.DEFERRED}
+    assert queue.check_invariants() == []
+    if kind == "discard":
+        queue.dlq.requeue_all(now=NOW + 3)
+    for expected in (["a", "b", "careless"], ["child"]):
+        leases = queue.pop_batch(9, "w", now=NOW + 4)
+        assert sorted(lease.task_id for lease in leases) == expected
+        for lease in leases:
+            queue.finish(lease, now=NOW + 4)
+    assert queue.get_task("late").state is TaskState.SCHEDULED
+    assert queue.check_invariants() == []
+
+
+def test_the_undo_leaves_a_dependent_canceled_that_another_task_still_holds_back(make_queue: MakeQueue) -> None:
+    queue = make_queue()
+    both = [task("u", task_id="a"), task("w", task_id="b")]
+    queue.push_graph([*both, task("v", task_id="child", depends_on=["a", "b"])], now=NOW)
+    act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW + 1), NOW + 1)
+    queue.cancel("b", now=NOW + 1)
+    act = undo(queue, act, NOW + 3)
+    assert (act.restored, act.kept) == (1, 1)
+    assert queue.get_task("child").state is TaskState.CANCELED
 
 
 def test_an_undo_leaves_tasks_that_something_has_changed_since(queue: FairQueue) -> None:

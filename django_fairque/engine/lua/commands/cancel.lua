@@ -35,7 +35,10 @@ if #tasks > 0 then statistics.touch_minute() end
 slot.touch_all()
 for _, task in ipairs(tasks) do
   removal.cancel(task, act and act.reason or reason)
-  if act then writes.zadd(K['state:canceled'], clock.now + math.max(acts.UNDO_TTL, options.result_ttl), task.id) end
+  if act then
+    redis.call('HSET', task.key, 'act', act.id)
+    writes.zadd(K['state:canceled'], clock.now + math.max(acts.UNDO_TTL, options.result_ttl), task.id)
+  end
 end
 if act then acts.save_changed(act, tasks, size) end
 saving.commit()

@@ -33,6 +33,7 @@ for _, task in ipairs(tasks) do
   writes.zrem(K['state:failed'], task.id)
   counters.count('lying:' .. (task.raw.failure or 'failed'), -1)
   records.add(task.owner, 'dead', -1)
+  if act then redis.call('HSET', task.key, 'act', act.id) end
   if kind == 'discarded' then counters.count('discarded', 1) end
 end
 if act then acts.save_changed(act, tasks, size) end
