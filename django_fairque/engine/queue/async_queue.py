@@ -37,7 +37,7 @@ from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
 from django_fairque.engine.schedules import declarations, forecast, schedule_ops
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, Fields
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import incidents as sync_incidents
@@ -431,6 +431,16 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def resume(self, *, now: float | None = None) -> None:
         """Hand out tasks again. Raises `ShardsAwayError` if some shards can't be reached; the others are resumed."""
         await self._read_all_shards(lambda shards: maintenance.resume(shards, now))
+
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change the queue's pause if it is as expected on the first shard. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are ``paused`` and ``pause_note``. Returns whether the
+        pause was as expected.
+        """
+        return await self._read_all_shards(
+            lambda shards: maintenance.change_pause_if(shards, act, fields, expected, now)
+        )
 
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
@@ -1211,6 +1221,15 @@ class AsyncUserQueue:
         steps = sync_users.change(self._commands, self.user_id, fields, now)
         await self._run(sync_users.record_change(self._commands, self.user_id, act, steps))
 
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the user's record if others have the expected values, in one call. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/user.lua``. Returns whether
+        the values were the expected ones.
+        """
+        steps = sync_users.change(self._commands, self.user_id, {**fields}, now, expected)
+        return await self._run(sync_users.record_change(self._commands, self.user_id, act, steps))
+
     async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end.
 
@@ -1351,6 +1370,17 @@ class AsyncOrganizationQueue:
     async def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
         await self._read_all_shards(
             lambda shards: sync_organizations.record_change(shards, self.organization, act, fields, now)
+        )
+
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the organization's record if others have the expected values on its first shard. For
+        `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/organization.lua``. Returns
+        whether the values were the expected ones.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_organizations.record_change(shards, self.organization, act, fields, now, expected)
         )
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
