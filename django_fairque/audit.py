@@ -7,7 +7,7 @@ is logged, because an action must not fail if the database is unavailable.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,10 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.utils import timezone
 
+from django_fairque.engine.model.durations import positive_us
 from django_fairque.engine.model.errors import TaskValidationError, short
-from django_fairque.engine.model.pauses import parse_moment, pause_values
+from django_fairque.engine.model.pauses import RESUMED, parse_moment, pause_fields, pause_values
+from django_fairque.engine.model.plans import check_limit_value, check_weight, rate_fields
 from django_fairque.engine.scripting.acts import Act, Recorder, Values, merge_acts, recording
 from django_fairque.safely import get_logger
 
@@ -167,16 +169,30 @@ def undo_settings(queue: FairQueue, entry: AuditEntry) -> None:
             raise ValueError(
                 f"{name} is {found.get(name)} now, and no longer {entry.after.get(name)}; nothing was changed"
             )
-    whole = {**found, **before}
-    if before.keys() & {"paused", "note", "until"}:
-        if whole["paused"]:
-            target.pause(note=whole["note"] or "", until=parse_moment(whole["until"]))
-        else:
-            target.resume()
-    if before.keys() & {"rate", "burst"}:
-        target.set_rate(whole["rate"], burst=whole["burst"] or 1)
-    for name in before.keys() & {"weight", "max_running", "sla", "max_backlog", "max_backlog_bytes"}:
-        getattr(target, f"set_{name}")(before[name])
+    after = {name: entry.after.get(name) for name in before}
+    is_pause = bool(before.keys() & {"paused", "note", "until"})
+    act = ("pause" if {**found, **before}["paused"] else "resume") if is_pause else entry.act
+    fields, expected = (_fields_of({**found, **values}, before.keys()) for values in (before, after))
+    if not target.change_if(act, fields, expected):
+        raise ValueError(
+            f"{entry.kind} {entry.subject or queue.name} was changed at the same moment; nothing was undone"
+        )
+
+
+def _fields_of(values: Values, names: Collection[str]) -> dict[str, object]:
+    """Return the fields of the record of a user, an organization or the queue that have the values with these names."""
+    fields: dict[str, object] = {}
+    if not {"paused", "note", "until"}.isdisjoint(names):
+        until = parse_moment(values["until"])
+        fields |= pause_fields(values["note"] or "", until, None) if values["paused"] else RESUMED
+    if not {"rate", "burst"}.isdisjoint(names):
+        fields |= rate_fields(values["rate"], values["burst"] or 1)
+    if "weight" in names:
+        fields["weight"] = check_weight(values["weight"])
+    if "sla" in names:
+        fields["sla"] = "" if values["sla"] is None else positive_us(values["sla"], "sla")
+    numbers = {"max_running": "cap", "max_backlog": "backlog", "max_backlog_bytes": "max_bytes"}
+    return {**fields, **{numbers[name]: check_limit_value(name, values[name]) for name in numbers.keys() & names}}
 
 
 def _old_entries() -> QuerySet[AuditEntry]:

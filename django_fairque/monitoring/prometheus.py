@@ -27,6 +27,8 @@ from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
+from django_fairque.engine.queue.lockstep import read_in_lockstep
+from django_fairque.engine.statistics.releases import compare_releases
 from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.report import longest_wait
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.health import Health
     from django_fairque.engine.statistics.queue_stats import Distribution, LaneStats, QueueStats
+    from django_fairque.engine.statistics.releases import ReleaseComparison
     from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures
     from django_fairque.engine.users.fairness import Fairness
 
@@ -60,12 +63,15 @@ class Figures:
     """Figures of the last hour, by task name."""
     attempts: dict[str, AttemptTotals] = field(default_factory=dict)
     """Total numbers of attempts since the queue's first task, by task name."""
+    releases: list[ReleaseComparison] = field(default_factory=list)
+    """The comparisons of releases; none without the setting ``CODE_VERSION``."""
 
     @classmethod
     def read(cls, queue: FairQueue) -> Figures:
         fairness = queue.fairness(USERS_EXAMINED_PER_SCRAPE)
         names, attempts = queue.task_names(), queue.attempt_totals()
-        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards, names, attempts)
+        releases = read_in_lockstep([(queue, compare_releases)])[0] if queue.config.release else []
+        return cls(queue.health(), queue.get_stats(minutes=0), fairness, queue.config.shards, names, attempts, releases)
 
 
 probe = Probe(Figures.read)
@@ -130,6 +136,15 @@ def _attempts_by_task_name(name: str, value: Callable[[AttemptTotals], float], t
         return found
 
     return Family(CounterMetricFamily, name, text, values, "task")
+
+
+def _by_release(name: str, usual: float, value: Callable[[ReleaseComparison], float], text: str) -> Family:
+    def values(figures: Figures) -> Mapping[str, float]:
+        labels = _label_by_name(figures)
+        worse = {labels.get(one.name, OTHER_NAMES): value(one) for one in figures.releases if one.is_worse}
+        return {**dict.fromkeys(labels.values(), usual), **worse}
+
+    return Family(GaugeMetricFamily, name, text, values, "task")
 
 
 def _label_by_name(figures: Figures) -> Mapping[str, str]:
@@ -238,6 +253,18 @@ FAMILIES = (
     _by_task_name("task_retrying", lambda row: row.retrying, "Tasks that wait for a retry, by task name."),
     _by_task_name(
         *("task_run_p95_seconds", lambda row: row.run.p95, "95 % of the last hour's attempts ran no longer.", max)
+    ),
+    _by_release(
+        *("task_release_slowdown", 1.0, lambda one: one.ratio if one.is_slower else 1.0),
+        "Median run time of the release that runs / that of the latest better one; 1 unless slower.",
+    ),
+    _by_release(
+        *(
+            "task_release_failures",
+            0.0,
+            lambda one: one.now.failed_share - one.before.failed_share if one.fails_more else 0.0,
+        ),
+        "By how much more of the attempts fail than under the latest better release; 0 unless more.",
     ),
     Family(GaugeMetricFamily, "queue_health", "1 for the status that fairque_health reports.", _statuses, "status"),
     Family(

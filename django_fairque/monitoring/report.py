@@ -21,6 +21,7 @@ from django_fairque.engine.users.users import HOLD_REASONS
 from .formatting import approximate, duration, number, pluralize, rate, share, table
 
 if TYPE_CHECKING:
+    from django_fairque.engine.acts.acts import TaskAct
     from django_fairque.engine.inspection.pages import WorkerRecord
     from django_fairque.engine.limits.limits import LimitStats
     from django_fairque.engine.model.limits import TaskLimit
@@ -190,6 +191,13 @@ def with_figures_of_users(queue: FairQueue, stats: QueueStats) -> QueueStats:
     """Return the figures with the corrected trend of `refine_trend` and the `longest_wait`."""
     examined = queue.fairness(USERS_EXAMINED).examined
     return replace(stats, trend=refine_trend(stats, examined)[0], oldest_wait_seconds=longest_wait(stats, examined))
+
+
+def progress_words(act: TaskAct, gettext: Callable[[str], str] = gettext_noop) -> str:
+    """Format how many tasks of an act are handled: ``312 of 3,028``, or ``312 of at least 10,000``."""
+    is_exact = act.is_counted_whole or act.is_scanned
+    text = gettext("%(done)s of %(total)s") if is_exact else gettext("%(done)s of at least %(total)s")
+    return text % {"done": number(act.handled), "total": number(act.total)}
 
 
 def trend_words(trend: Trend | None, gettext: Callable[[str], str] = gettext_noop) -> str:

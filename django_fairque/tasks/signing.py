@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
+from django_fairque.conf.current import signing_mode
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.model.signature import (
     DEFAULT_KEY,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_fairque.engine.model.lease import Lease
+    from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
 
 SIGNATURE_LOG_SECONDS = 1.0
@@ -63,7 +65,9 @@ def keep_key() -> None:
     DEFAULT_KEY.read, DEFAULT_KEY.is_producer = (lambda: key), False
 
 
-def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[str | bytes] | None = None) -> None:
+def check(
+    lease: Lease | Task, *, queue: str, prefix: str, mode: str, keys: Sequence[str | bytes] | None = None
+) -> None:
     """Raise `TaskSignatureError` if the task's signature is wrong or missing. In the mode verify-only it may be
     missing.
 
@@ -74,7 +78,7 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[st
     """
     if mode == "off":
         return
-    signature = lease.signature
+    signature = lease.signature or b""
     if not signature and mode == "verify-only":
         return
     is_bound = signature[:1] == ONE_TASK
@@ -89,6 +93,15 @@ def check(lease: Lease, *, queue: str, prefix: str, mode: str, keys: Sequence[st
     error = TaskSignatureError(_WRONG if signature else _MISSING)
     error.is_missing = not signature
     raise error
+
+
+def is_genuine(task: Task, prefix: str, queue: str) -> bool:
+    """Return whether workers of the queue with this prefix and name would run the task, which was read with its signature."""
+    try:
+        check(task, queue=queue, prefix=prefix, mode=signing_mode())
+    except TaskSignatureError:
+        return False
+    return True
 
 
 def log_refused(queue: str, task_id: str, error: TaskSignatureError) -> None:

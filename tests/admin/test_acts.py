@@ -8,7 +8,11 @@ from html import unescape
 import pytest
 
 from django_fairque.audit import acting_as
+from django_fairque.conf.current import get_queue
+from django_fairque.engine.acts.moves import Mover
+from django_fairque.engine.model.task import Task
 from django_fairque.models import AuditEntry
+from django_fairque.tasks.signing import check, is_genuine
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import allow, log_in, messages_of, page_url, post, read, words_of
 from tests.admin.test_dead_letters import hidden
@@ -51,6 +55,48 @@ def test_the_dead_letters_that_match_are_discarded_by_an_act_and_restored(
     entries = AuditEntry.objects.filter(kind="act", subject=act.id).order_by("pk")
     assert [entry.act for entry in entries] == ["discard", "go on", "stop", "undo"]
     assert entries[0].after["tasks"] == "user_id acme"
+
+
+def test_the_dead_letters_that_match_are_moved_to_the_chosen_queue(admin_client: Client, queue: FairQueue) -> None:
+    bury(queue)
+    bury(queue, user_id="bolt")
+    where = page_url("dead_letters", user_id="acme")
+    question = unescape(post(admin_client, where, action="move_all").content.decode())
+    assert 'name="as_act"' in question
+    assert 'class="button"></button>' not in question
+    form = hidden(question)
+    assert "There is no queue nope" in messages_of(post(admin_client, where, **form, as_act="yes", to="nope"))
+    post(admin_client, where, **form, as_act="yes", to="mail")
+    text = read(admin_client, url())
+    assert "to queue mail" in words_of(text)
+    assert '<progress value="0" max="1"' in text
+    assert "0 of 1" in words_of(text)
+    queue.acts.advance(Mover(get_queue, is_genuine))
+    queue.acts.advance(Mover(get_queue, is_genuine))
+    lease = get_queue("mail").pop("w")
+    assert lease
+    assert (lease.task.user_id, lease.task.name, queue.dlq.count()) == ("acme", "shop.send", 1)
+    check(lease, queue="mail", prefix="fq", mode="on")
+
+
+def test_waiting_tasks_of_a_user_are_canceled_by_an_act_with_a_trial(admin_client: Client, queue: FairQueue) -> None:
+    for priority in (2, 2, 2, 4):
+        queue.push(Task.create("acme", priority, {}, name="shop.send"))
+    where = page_url("tasks", state="queued", user="acme")
+    assert "state=queued" in read(admin_client, page_url("users", user="acme"))
+    form = hidden(unescape(post(admin_client, where, action="cancel_all").content.decode()))
+    post(admin_client, where, **form, as_act="yes", priority="LOW", trial="yes")
+    (act,) = queue.acts.list()
+    assert (act.actor, act.choice, act.total) == ("admin", "user_id acme, state queued, priority LOW", 3)
+    advance(queue)
+    assert "1 of 3" in words_of(read(admin_client, url()))
+    post(admin_client, url(), action="go_on", act=act.id)
+    advance(queue)
+    assert queue.get_stats(0).states["canceled"] == 3
+    everyone = page_url("tasks", state="queued")
+    assert 'name="as_act"' not in post(admin_client, everyone, action="cancel_all").content.decode()
+    refused = post(admin_client, everyone, action="cancel_all", confirm="yes", as_act="yes", done="0", left="1")
+    assert "Choose a user or a task name" in messages_of(refused)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,19 @@ def test_the_oldest_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(q
     assert values()["oldest_wait_seconds",] >= 90
 
 
+def test_a_slower_release_is_exported_for_an_alert(queue: FairQueue, settings: Settings) -> None:
+    for release, took, failed in (("v1", 0.1, 0), ("v2", 0.4, 12)):
+        settings.FAIRQUE = {**settings.FAIRQUE, "CODE_VERSION": release}
+        run_attempts(get_queue(), "export", 60, failed, took)
+        run_attempts(get_queue(), "mail", 60, 0, 0.1)
+    found = values()
+    assert found["task_release_slowdown", "export"] == pytest.approx(4, rel=0.2)
+    assert found["task_release_failures", "export"] == pytest.approx(0.2)
+    usual = ("mail", "other")
+    assert {found["task_release_slowdown", name] for name in usual} == {1}
+    assert {found["task_release_failures", name] for name in usual} == {0}
+
+
 def test_fairness_is_exported(queue: FairQueue) -> None:
     now = time.time() - 600
     for user, took in (("ann", 10), ("bob", 30)):

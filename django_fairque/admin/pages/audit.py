@@ -14,6 +14,7 @@ from django_fairque.admin.pages.base import Action, AdminPage
 from django_fairque.audit import KEPT_DAYS, can_undo, list_values, read_entries, undo_settings
 from django_fairque.engine.acts.acts import UNDONE_FROM
 from django_fairque.monitoring.redaction import redacted_text
+from django_fairque.monitoring.report import progress_words
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
@@ -113,11 +114,13 @@ def audit_row(entry: AuditEntry) -> dict[str, Any]:
 PERMISSIONS: dict[ActKind, str] = {
     "retry": "change_deadletter",
     "discard": "delete_deadletter",
+    "move": "delete_deadletter",
     "cancel": "change_task",
 }
 """The permission to start an act of each kind, and to stop or undo it."""
 COUNTS: dict[str, StrOrPromise] = {
     "done": gettext_lazy("changed"),
+    "dependents": gettext_lazy("that depended on them canceled"),
     "succeeded": gettext_lazy("succeeded"),
     "failed_again": gettext_lazy("failed again"),
     "same_error": gettext_lazy("of them with the same error"),
@@ -141,6 +144,8 @@ class ActsPage(AdminPage):
             "rows": [
                 {
                     "act": act,
+                    "progress": progress_words(act, _),
+                    "shows_progress": act.is_active or act.state == "stopped",
                     "note": redacted_text(act.note),
                     "counts": [(label, getattr(act, name)) for name, label in COUNTS.items() if getattr(act, name)],
                     "can_go_on": act.state in ("trial", "stopped"),
@@ -173,6 +178,6 @@ class ActsPage(AdminPage):
     @Action("view_deadletter")
     def undo(self) -> str:
         question = _(
-            "Tasks that nothing has changed since are restored. Tasks that depended on them and were canceled stay canceled."
+            "Tasks that nothing has changed since are restored, and so are tasks that depended on them and were canceled."
         )
         return self._change(self.queue.acts.undo, _("Act %(act)s is being undone"), question)

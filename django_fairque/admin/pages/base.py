@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
     from django_fairque.admin.status_line import StatusLine
+    from django_fairque.engine.model.records import ActKind
     from django_fairque.engine.queue.queue import FairQueue
     from django_fairque.engine.statistics.queue_stats import LaneStats, Percentiles
 
@@ -106,6 +107,10 @@ class Question(Exception):  # noqa: N818 - it is no error
     """Whether the question has a field for the lane of the tasks."""
     offers_act: bool = False
     """Whether workers can carry the action out as an act, with a pace, a trial and a note."""
+    is_act_only: bool = False
+    """Whether only workers can carry it out."""
+    act_choice: tuple[str, StrOrPromise, Sequence[str]] | None = None
+    """A further field of the act: its name, its label, and its values, of which an empty one stands for all."""
 
 
 @dataclass(eq=False)
@@ -156,6 +161,8 @@ class AdminPage(View):
     """The posted form with its mistakes, which is shown again."""
     entry: AuditEntry | None = None
     """The audit entry that the request has written."""
+    act_id: str = ""
+    """The act on many tasks that the request has started."""
     request: HttpRequest
     queue: FairQueue
     _acts: list[Act]
@@ -347,8 +354,21 @@ class AdminPage(View):
         """Called if an action raised this error, which the page shows. Subclasses may override this method."""
 
     def get_return_url(self) -> str:
-        """Return the URL to show after an action: by default this page with its query."""
-        return self.request.get_full_path()
+        """Return the URL to show after an action: by default this page with its query, or the acts after the start of one."""
+        return (self.link("acts") if self.act_id else "") or self.request.get_full_path()
+
+    def start_act(self, kind: ActKind, **options: Any) -> str:
+        """Start an act on the tasks that the operator has confirmed, and return the sentence to show."""
+        act = self.queue.acts.start(
+            kind,
+            pace=self.posted_number("pace") if self.request.POST.get("pace") else None,
+            trial="trial" in self.request.POST,
+            note=self.request.POST.get("note", ""),
+            actor=self.request.user.get_username(),
+            **options,
+        )
+        self.act_id = act.id
+        return _("Act %(act)s is started; workers carry it out") % {"act": act.id}
 
     def ask_first(self, text: str, yes: str, title: str = "", *, is_dangerous: bool = False) -> None:
         """Raise a `Question`, unless the request contains the confirmation."""

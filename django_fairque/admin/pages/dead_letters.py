@@ -13,6 +13,7 @@ from django.contrib.admin.utils import quote
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
+from django_fairque.admin.page_queues import queue_names
 from django_fairque.admin.pages.base import Action, AdminPage, Question
 from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_COUNTED
 from django_fairque.engine.dead_letters.letters import Filter, Filters
@@ -47,6 +48,7 @@ LETTERS_PER_REQUEST = 1000
 """Maximum number of dead letters that one request moves. The engine moves them a hundred at a time."""
 
 REQUEUE_HOW_MANY = ngettext_lazy("Requeue %(count)s dead letter?", "Requeue %(count)s dead letters?", "n")
+MOVE_HOW_MANY = ngettext_lazy("Move %(count)s dead letter?", "Move %(count)s dead letters?", "n")
 DISCARD_HOW_MANY = ngettext_lazy("Discard %(count)s dead letter?", "Discard %(count)s dead letters?", "n")
 REQUEUED_OF = ngettext_lazy(
     "%(done)s of %(total)s dead letter requeued", "%(done)s of %(total)s dead letters requeued", "n"
@@ -75,8 +77,6 @@ class DeadLettersPage(AdminPage):
     title = gettext_lazy("Dead letters")
     permission = "view_deadletter"
     refreshes = False  # a refresh would clear the selection
-    act_id = ""
-    """The act that the request has started."""
 
     @cached_property
     def written(self) -> dict[str, str]:
@@ -106,6 +106,10 @@ class DeadLettersPage(AdminPage):
         return ", ".join(f"{key} {value}" for key, value in self.written.items()) or _("every one of them")
 
     @cached_property
+    def other_queues(self) -> list[str]:
+        return [name for name in queue_names() if name != self.queue_name]
+
+    @cached_property
     def selected_ids(self) -> list[str]:
         return self.posted_list("entry")
 
@@ -117,11 +121,8 @@ class DeadLettersPage(AdminPage):
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
     def get_return_url(self) -> str:
-        """Return the URL of the acts after the start of one, and that of the groups if the action was started there: their forms
-        post to the address of one group."""
-        if self.act_id:
-            return self.url("acts")
-        if self.request.POST.get("from") != "groups":
+        """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
+        if self.act_id or self.request.POST.get("from") != "groups":
             return super().get_return_url()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}
         return self.url(self.name, **query)
@@ -143,6 +144,7 @@ class DeadLettersPage(AdminPage):
                 for key, label in FILTERS.items()
             ],
             "here": self.url(self.name),
+            "can_move": bool(self.other_queues) and self.may("delete_deadletter"),
             "all_letters": self.url(self.name, show="letters"),
         }
         shows_letters = self.request.GET.get("show") == "letters" or "fingerprint" in self.written
@@ -214,7 +216,7 @@ class DeadLettersPage(AdminPage):
     def requeue_all(self) -> str:
         self._confirm_all(REQUEUE_HOW_MANY, _("They run again with a fresh retry budget."), _("Yes, requeue them"))
         if "as_act" in self.request.POST:
-            return self._start_act("retry")
+            return self._start_act("retry", lane=self.lane)
         requeue = partial(self.queue.dlq.requeue_all, lane=self.lane)
         return self.with_lane(self._act_on_all(requeue, REQUEUED_OF))
 
@@ -224,6 +226,18 @@ class DeadLettersPage(AdminPage):
         if "as_act" in self.request.POST:
             return self._start_act("discard")
         return self._act_on_all(self.queue.dlq.discard_all, DISCARDED_OF)
+
+    @Action("delete_deadletter")
+    def move_all(self) -> str:
+        """Let workers move all that match to another queue of the project."""
+        meaning = _(
+            "The other queue gets them as new tasks with new ids. Tasks of a run, with dependencies, or with tasks that wait for "
+            "them stay."
+        )
+        self._confirm_all(MOVE_HOW_MANY, meaning, "")
+        if (to := self.request.POST.get("to", "")) not in self.other_queues:
+            raise ValueError(_("There is no queue %(name)s.") % {"name": to})
+        return self._start_act("move", to=to)
 
     def _confirm_all(self, how_many: StrPromise, meaning: str, yes: str) -> None:
         """Ask for confirmation of the action on all matching dead letters, with their number. Return only if the
@@ -247,22 +261,19 @@ class DeadLettersPage(AdminPage):
         title = how_many % {"n": found.count, "count": number(found.count)}
         fields = {"total": str(found.count), "until": f"{found.until:.6f}"}
         is_discard = how_many is DISCARD_HOW_MANY
-        raise Question(text, yes, title, fields, is_dangerous=is_discard, chooses_lane=not is_discard, offers_act=True)
-
-    def _start_act(self, kind: ActKind) -> str:
-        """Start an act on the dead letters that the operator has confirmed."""
-        filters = cast("Filters", {**self.filters, "moved_until": self.posted_number("until")})
-        act = self.queue.acts.start(
-            kind,
-            pace=self.posted_number("pace") if self.request.POST.get("pace") else None,
-            trial="trial" in self.request.POST,
-            note=self.request.POST.get("note", ""),
-            lane=self.lane,
-            actor=self.request.user.get_username(),
-            **filters,
+        is_move = how_many is MOVE_HOW_MANY
+        raise Question(
+            *(text, yes, title, fields),
+            is_dangerous=is_discard,
+            chooses_lane=not is_discard and not is_move,
+            offers_act=True,
+            is_act_only=is_move,
+            act_choice=("to", _("Queue"), self.other_queues) if is_move else None,
         )
-        self.act_id = act.id
-        return _("Act %(act)s is started; workers carry it out") % {"act": act.id}
+
+    def _start_act(self, kind: ActKind, **options: Any) -> str:
+        pinned: dict[str, Any] = {**self.filters, "moved_until": self.posted_number("until")}
+        return self.start_act(kind, **pinned, **options)
 
     def _act_on_all(self, act: Callable[..., int], done: StrPromise) -> str:
         """Act on at most `LETTERS_PER_REQUEST` dead letters, then ask whether to continue. Dead letters that were added

@@ -20,7 +20,9 @@ from django.utils.translation import gettext_lazy, ngettext
 from django_fairque.admin.charts import LineChart, draw_charts, printable
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, Question
 from django_fairque.admin.pages.task_page import time_limit
+from django_fairque.engine.acts.acts import WAITING_STATES
 from django_fairque.engine.inspection.search import MAX_RECORDS_READ, Search
+from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.model.records import TaskState
 from django_fairque.engine.model.task import Undecodable
 from django_fairque.engine.queue.lockstep import read_in_lockstep
@@ -192,6 +194,8 @@ class TasksPage(AdminPage):
 
     @property
     def subject(self) -> str:
+        if "as_act" in self.request.POST:
+            return ""  # the audit names the act
         if "all" not in self.request.POST["action"]:
             return ", ".join(self._read_selection())
         search = self.search()
@@ -231,7 +235,22 @@ class TasksPage(AdminPage):
             raise ValueError(_("Choose one state first."))
         if search.state not in CANCELABLE:
             raise ValueError(_("Tasks that have ended can't be canceled."))
-        return self._all(search, self._cancel, _("Cancel these tasks"))
+        can_be_act = self._can_be_act(search)
+        if self.is_confirmed and "as_act" in self.request.POST:
+            if not can_be_act:
+                raise ValueError(_("Choose a user or a task name, and no worker."))
+            chosen = {
+                "user_id": search.user_id,
+                "name": search.name,
+                "priority": self.request.POST.get("priority") or None,
+            }
+            return self.start_act("cancel", state=search.state, **chosen)
+        return self._all(search, self._cancel, _("Cancel these tasks"), offers_act=can_be_act)
+
+    def _can_be_act(self, search: Search) -> bool:
+        """Return whether workers can cancel these tasks by an act, which can be undone."""
+        is_waiting = search.state is not None and search.state.value in WAITING_STATES
+        return is_waiting and bool(search.user_id or search.name) and not (search.worker or self.argument)
 
     @Action("change_task")
     def run_all_now(self) -> str:
@@ -243,7 +262,7 @@ class TasksPage(AdminPage):
     def _cancel(self, ids: list[str]) -> int:
         return results.cancel_many(self.queue, ids, self.canceled_by)
 
-    def _all(self, search: Search, act: Callable[[list[str]], int], yes: str) -> str:
+    def _all(self, search: Search, act: Callable[[list[str]], int], yes: str, *, offers_act: bool = False) -> str:
         """Act on a part of the matching tasks after their number is confirmed, then ask whether to continue.
 
         The action never changes more tasks than were counted, because the confirmation does not apply to later tasks.
@@ -256,7 +275,9 @@ class TasksPage(AdminPage):
             if not ids:
                 raise ValueError(_("No task matches (any more)."))
             text = _how_many(search, len(ids), is_whole=found.is_whole)
-            raise Question([text], yes, fields={"done": "0", "left": str(len(ids))})
+            choice = ("priority", _("Priority"), ["", *reversed(CLASS_NAMES.values())]) if offers_act else None
+            fields = {"done": "0", "left": str(len(ids))}
+            raise Question([text], yes, fields=fields, offers_act=offers_act, act_choice=choice)
         before, allowed = int(self.posted_number("done")), int(self.posted_number("left"))
         some = ids[: min(TASKS_PER_REQUEST, allowed)]
         if not some and not before:

@@ -11,17 +11,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from django_fairque.engine.acts import moves
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, letters_page
 from django_fairque.engine.dead_letters.letters import Filter, Filters, fingerprint
 from django_fairque.engine.inspection.pages import rank_after, score_cursor
 from django_fairque.engine.inspection.search import MATCHED_TASK_FIELDS, Search
+from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_text, new_nonce
-from django_fairque.engine.model.lanes import Lane, check_lane, class_of
+from django_fairque.engine.model.lanes import CLASS_NAMES, Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import ActKind, TaskState
 from django_fairque.engine.scripting.acts import Act, record_act
@@ -29,6 +31,7 @@ from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Command
 from django_fairque.engine.scripting.operations import Driver, Operation, Read, parse_scores, slices
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.sharding.shards import AllShardsReader, Shards
+from django_fairque.safely import get_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,10 +51,17 @@ TASKS_PER_STEP = 300
 OUTCOMES_PER_STEP = 500
 RECORDS_PER_STEP = 1_000
 """Waiting tasks that a step compares with the filter."""
+MAX_STEPS_COUNTED = 10
+"""Steps of each shard in which the start counts the tasks that match: of at most 10,000 records."""
+BULK_MICROSECONDS = 1_000
+"""The created times of tasks of one call may be this much later than the call: each of up to 1,000 tasks gets the next
+microsecond."""
 KEPT_SECONDS = 86_400.0
 """Seconds for which an act is kept after its end, and can be undone."""
 END = "end"
 """The cursor after the last task of a shard."""
+
+logger = get_logger("django_fairque.worker")
 
 
 @dataclass
@@ -64,14 +74,20 @@ class _Progress:
     tasks: int
     """Tasks whose outcome or undo is open."""
 
+    @property
+    def delivered(self) -> int:
+        """The number of these tasks that a move has delivered: the first ones."""
+        return self.counts["delivered"] - self.counts["restored"] - self.counts["kept"]
+
 
 @dataclass(frozen=True)
 class TaskAct:
-    """An act on many tasks of ``queue``: its ``kind`` (retry, discard, cancel), and the ``filters`` that choose the tasks.
+    """An act on many tasks of ``queue``: its ``kind`` (retry, discard, move, cancel), and the ``filters`` that choose the tasks.
 
     ``state`` is trial (one task is changed, then the act waits for `Acts.go_on`), running, stopped, done, undoing or undone;
     ``reason`` is why it stopped by itself. ``started_at`` and ``ended_at`` (None while it goes on) are Unix times. ``actor`` is
-    the name of the person or program, ``pace`` the tasks a second (None: as fast as possible), ``lane`` that of retried tasks.
+    the name of the person or program, ``pace`` the tasks a second (None: as fast as possible), ``lane`` that of retried tasks,
+    ``to`` the queue to which tasks are moved.
     """
 
     id: str
@@ -85,12 +101,16 @@ class TaskAct:
     note: str = ""
     pace: float | None = None
     lane: Lane = "normal"
+    to: str = ""
     stop_after: int = STOP_AFTER
     reason: str = ""
     done: int = 0
     """Tasks that were changed."""
+    dependents: int = 0
+    """Tasks that depended on them and were canceled too."""
     skipped: int = 0
-    """Tasks that matched and could not be changed: something else changed them first, or their payload was removed."""
+    """Tasks that matched and could not be changed: something else changed them first, or their payload was removed. A move also
+    skips tasks of a run, with dependencies or dependents, and without a valid signature."""
     succeeded: int = 0
     """Retried tasks that have finished."""
     failed_again: int = 0
@@ -98,12 +118,29 @@ class TaskAct:
     same_error: int = 0
     """Retried tasks that failed again with the most frequent error."""
     pending: int = 0
-    """Retried tasks that have not ended."""
+    """Retried tasks that have not ended; moved ones that the other queue does not have yet."""
     restored: int = 0
     """Tasks that the undo has restored."""
     kept: int = 0
     """Tasks that the undo has left as they are, because something has changed them since."""
+    counted: int = 0
+    """Tasks that matched at the start. See `total`."""
+    is_counted_whole: bool = True
+    """Whether more tasks than the ``counted`` ones were not looked for: the start looks at 10,000 records of each shard."""
     progress: Sequence[_Progress] = field(default=(), repr=False, compare=False)
+
+    @property
+    def handled(self) -> int:
+        """The number of tasks that were changed or skipped; while the act is undone, restored or left as they are."""
+        return self.restored + self.kept if self.state in ("undoing", "undone") else self.done + self.skipped
+
+    @property
+    def total(self) -> int:
+        """The number of tasks that `handled` will reach: as counted at the start, and exact as soon as all were handled. Tasks
+        that something else changes before their turn count until then; tasks that come after the start never do."""
+        if self.state in ("undoing", "undone"):
+            return self.handled + sum(part.tasks for part in self.progress)
+        return self.handled if self.is_scanned else max(self.counted, self.handled)
 
     @property
     def is_active(self) -> bool:
@@ -113,7 +150,7 @@ class TaskAct:
     @property
     def is_scanned(self) -> bool:
         """Whether each shard was searched to its end."""
-        return all(part.cursor == END for part in self.progress)
+        return bool(self.progress) and all(part.cursor == END for part in self.progress)
 
     @property
     def choice(self) -> str:
@@ -124,12 +161,15 @@ class TaskAct:
     @property
     def result(self) -> str:
         """The counts in a sentence."""
-        verb = {"retry": "retried", "discard": "discarded", "cancel": "canceled"}[self.kind]
+        verb = {"retry": "retried", "discard": "discarded", "move": f"moved to {self.to}", "cancel": "canceled"}[
+            self.kind
+        ]
         counts = [
             (self.done, verb),
+            (self.dependents, "that depended on them canceled"),
             (self.succeeded, "succeeded"),
             (self.failed_again, f"failed again, {self.same_error:,} with the same error"),
-            (self.pending, "not ended yet"),
+            (self.pending, "not delivered yet" if self.kind == "move" else "not ended yet"),
             (self.skipped, "skipped"),
             (self.restored, "restored"),
             (self.kept, "left as they are, because they have changed since"),
@@ -157,17 +197,21 @@ class Acts:
         trial: bool = False,
         note: str = "",
         lane: Lane = "normal",
+        to: str = "",
         stop_after: int = STOP_AFTER,
         state: TaskState | str | None = None,
+        priority: str | None = None,
         actor: str = "",
         now: float | None = None,
         **filters: Unpack[Filters],
     ) -> TaskAct:
         """Start an act on all tasks that match now, and return it. Workers begin within a second or two.
 
-        ``kind`` is ``"retry"`` or ``"discard"`` for dead letters, ``"cancel"`` for tasks that are queued or scheduled.
+        ``kind`` is ``"retry"``, ``"discard"`` or ``"move"`` for dead letters, ``"cancel"`` for tasks that are queued or
+        scheduled. ``to`` is the name of the other queue that gets moved tasks, as new ones with new ids; empty by default.
         ``filters`` are those of `DeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
-        them, and ``state`` ("queued" or "scheduled"; both by default).
+        them, ``state`` ("queued" or "scheduled"; both by default), and ``priority``: the name of one as in `QueueStats.depth`,
+        such as "LOW" or "BULK"; all by default.
 
         ``pace`` is the number of tasks a second, from 0.01 to 1000; None (the default) for as many as possible. With ``trial``
         (False by default) one task is changed, then the act waits for `go_on`. ``note`` says why, in at most 200 characters, and
@@ -176,8 +220,10 @@ class Acts:
 
         Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
         """
-        act = check_act(self._shards.name, kind, pace, trial, note, lane, stop_after, state, actor, filters)
-        return self._run(start(self._shards, act, now))
+        act = check_act(
+            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, priority, actor, filters
+        )
+        return self._write_all_shards(lambda shards: start(shards, act, now))
 
     def get(self, act_id: str) -> TaskAct:
         """Return the act ``act_id``. Raises `TaskNotFoundError` if it is not known: acts are kept for 24 hours after their
@@ -202,14 +248,17 @@ class Acts:
         """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
         `stop` raises.
 
-        Requeued dead letters that have not started and discarded ones become the same dead letters again. Canceled tasks get
-        their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
+        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
+        those on another shard.
         """
         return self._run(change(self._shards, act_id, "undo", UNDONE_FROM, "undoing", now))
 
-    def advance(self, *, now: float | None = None) -> Sequence[str]:
-        """Take the next step of each act: workers call this. Returns the ids of the tasks that were canceled."""
-        return self._write_all_shards(lambda shards: advance(shards, now))
+    def advance(self, mover: moves.Mover | None = None, *, now: float | None = None) -> Sequence[str]:
+        """Take the next step of each act: workers call this. ``mover`` opens the queues to which tasks are moved; without it
+        (None by default) moves wait. Returns the ids of the tasks that were canceled.
+        """
+        return self._write_all_shards(lambda shards: advance(shards, mover, now))
 
 
 def check_act(
@@ -219,8 +268,10 @@ def check_act(
     trial: bool,
     note: str,
     lane: Lane,
+    to: str,
     stop_after: int,
     state: TaskState | str | None,
+    priority: str | None,
     actor: str,
     filters: Filters,
 ) -> TaskAct:
@@ -238,18 +289,14 @@ def check_act(
         for name, value in vars(Filter.create(filters)).items()
         if value is not None
     }
-    if kind != "cancel" and state is not None:
-        raise TaskValidationError(f"state belongs to a cancel; a {kind} is about dead letters")
+    if kind != "cancel" and (state, priority) != (None, None):
+        raise TaskValidationError(f"state and priority belong to a cancel; a {kind} is about dead letters")
+    if (kind == "move") != bool(check_text(to, "to")) or to == queue:
+        raise TaskValidationError(
+            f"to must name another queue if dead letters are moved, and only then, got {short(to)}"
+        )
     if kind == "cancel":
-        if not chosen or not chosen.keys() <= {"user_id", "name"}:
-            raise TaskValidationError(
-                f"a cancel needs user_id or name, and takes no other filter, got {', '.join(chosen) or 'none'}; "
-                "purge() cancels all tasks"
-            )
-        if state is not None:
-            chosen["state"] = TaskState.from_name(state).value
-        if chosen.get("state") not in (None, *WAITING_STATES):
-            raise TaskValidationError(f"state must be one of {', '.join(WAITING_STATES)}, got {short(state)}")
+        chosen |= _check_waiting(chosen, state, priority)
     check_integer(stop_after, "stop_after", 1)
     return TaskAct(
         time.strftime(f"%Y%m%d-%H%M%S-{secrets.token_hex(4)}", time.gmtime()),
@@ -258,8 +305,24 @@ def check_act(
         note=note,
         pace=pace,
         lane=check_lane(lane, "lane"),
+        to=to,
         stop_after=stop_after,
     )
+
+
+def _check_waiting(chosen: Mapping[str, Any], state: TaskState | str | None, priority: str | None) -> dict[str, Any]:
+    """Return the filters of a cancel in addition to ``chosen``."""
+    if not chosen or not chosen.keys() <= {"user_id", "name"}:
+        raise TaskValidationError(
+            f"a cancel needs user_id or name, and takes no other filter, got {', '.join(chosen) or 'none'}; "
+            "purge() cancels all tasks"
+        )
+    found = {} if state is None else {"state": TaskState.from_name(state).value}
+    if found.get("state") not in (None, *WAITING_STATES):
+        raise TaskValidationError(f"state must be one of {', '.join(WAITING_STATES)}, got {short(state)}")
+    if priority not in (None, *CLASS_NAMES.values()):
+        raise TaskValidationError(f"priority must be one of {', '.join(CLASS_NAMES.values())}, got {short(priority)}")
+    return found if priority is None else {**found, "priority": priority}
 
 
 WAITING_STATES = (TaskState.SCHEDULED.value, TaskState.QUEUED.value)
@@ -268,16 +331,13 @@ WAITING_STATES = (TaskState.SCHEDULED.value, TaskState.QUEUED.value)
 
 def start(shards: Shards, act: TaskAct, now: float | None) -> Operation[TaskAct]:
     pace = "" if act.pace is None else act.pace
-    values = {
-        "kind": act.kind,
-        "filters": json.dumps(act.filters),
-        "state": act.state,
-        "actor": act.actor,
-        "note": act.note,
+    values: dict[str, Any] = {
+        name: getattr(act, name) for name in ("kind", "state", "actor", "note", "lane", "to", "stop_after")
     }
-    values |= {"pace": pace, "lane": act.lane, "stop_after": act.stop_after}  # type: ignore[dict-item]
+    values |= {"filters": json.dumps(act.filters), "pace": pace}
 
     def call() -> Operation[TaskAct]:
+        values.update((yield from _count(shards, replace(act, started_at=(yield from server_time(now))))))
         fields = [part for pair in values.items() for part in pair]
         if not (yield shards.home.call("act", ["start", act.id, *fields], now)):
             raise TaskValidationError(
@@ -286,8 +346,20 @@ def start(shards: Shards, act: TaskAct, now: float | None) -> Operation[TaskAct]
         return (yield from get(shards, act.id))
 
     after = {"tasks": act.choice, "trial": act.state == "trial", "pace": act.pace, "note": act.note, "lane": act.lane}
+    after["to"] = act.to
     shown = {name: value for name, value in after.items() if value not in (None, "", False, "normal")}
     return (yield from record_act(Act(shards.name, act.kind, "act", act.id, after=shown), call()))
+
+
+def _count(shards: Shards, act: TaskAct) -> Operation[dict[str, Any]]:
+    counted, is_whole = 0, not shards.missing
+    for shard in shards:
+        cursor, steps = "", 0
+        while cursor != END and steps < MAX_STEPS_COUNTED:
+            rows, cursor = yield from _find_tasks(shard, act, cursor, RECORDS_PER_STEP)
+            counted, steps = counted + len(rows), steps + 1
+        is_whole = is_whole and cursor == END
+    return {"counted": counted, "counted_whole": int(is_whole)}
 
 
 def change(
@@ -352,6 +424,10 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
     progress = [_parse_progress(counts, tasks) for counts, tasks in zip(parts[::2], parts[1::2], strict=True)]
     counts = sum((part.counts for part in progress), Counter[str]())
     state, kind = cast("ActState", values["state"]), cast("ActKind", values["kind"])
+    pending = {
+        "retry": sum(part.tasks for part in progress),
+        "move": sum(part.tasks - part.delivered for part in progress),
+    }
     is_over = state in ("stopped", "done", "undone")
     return TaskAct(
         *(act_id, queue, kind, json.loads(values["filters"]), state, int(values["started"]) / 1_000_000),
@@ -360,16 +436,20 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
         note=values["note"],
         pace=float(values["pace"]) if values["pace"] else None,
         lane=cast("Lane", values["lane"]),
+        to=values.get("to", ""),
         stop_after=int(values["stop_after"]),
         reason=values.get("reason", ""),
         done=counts["done"],
+        dependents=counts["dependents"],
         skipped=counts["skipped"],
         succeeded=counts["succeeded"],
         failed_again=counts["failed_again"],
         restored=counts["restored"],
         kept=counts["kept"],
         same_error=max((count for name, count in counts.items() if name.startswith("error:")), default=0),
-        pending=sum(part.tasks for part in progress) if kind == "retry" else 0,
+        pending=pending.get(kind, 0),
+        counted=int(values.get("counted", 0)),
+        is_counted_whole=values.get("counted_whole") != "0",
         progress=progress,
     )
 
@@ -380,18 +460,26 @@ def _parse_progress(record: Mapping[bytes, bytes], tasks: int) -> _Progress:
     return _Progress(turn, cursor, Counter({name: int(count) for name, count in values.items()}), tasks)
 
 
-def advance(shards: Shards, now: float | None) -> Operation[list[str]]:
+def advance(shards: Shards, mover: moves.Mover | None, now: float | None) -> Operation[list[str]]:
     (names,) = yield Read([("ZRANGEBYSCORE", shards.home.keys("acts"), NEVER_MICROSECONDS, NEVER_MICROSECONDS)])
     ids, canceled = [name.decode() for name in names], list[str]()
     found = yield from _read_acts(shards, ids)
     for act_id in set(ids) - {act.id for act in found}:  # its record is gone
         yield from _change_state(shards, act_id, (), is_open=False, fields=(), now=now)
     for act in found:
-        canceled += yield from _advance_act(shards, act, now)
+        if act.kind != "move":
+            canceled += yield from _advance_act(shards, act, mover, now)
+        elif mover is not None:
+            try:
+                yield from _advance_act(shards, act, mover, now)
+            except moves.OtherQueueError as error:  # the other acts go on
+                logger.warning(
+                    "queue %s: act %s waits, because queue %s can't be used: %s", shards.name, act.id, act.to, error
+                )
     return canceled
 
 
-def _advance_act(shards: Shards, act: TaskAct, now: float | None) -> Operation[list[str]]:
+def _advance_act(shards: Shards, act: TaskAct, mover: moves.Mover | None, now: float | None) -> Operation[list[str]]:
     """Take the next step of an act, or note its end. Return the ids of the tasks that were canceled."""
     if act.kind == "retry" and act.state != "undoing":
         outcomes = 0
@@ -399,6 +487,9 @@ def _advance_act(shards: Shards, act: TaskAct, now: float | None) -> Operation[l
             outcomes += yield from _record_outcomes(shard, act, part, now)
         if outcomes:  # the new outcomes may end the act
             act = yield from get(shards, act.id)
+    if act.pending and act.kind == "move" and mover:
+        yield from _deliver(shards, act, mover, now)
+        act = yield from get(shards, act.id)
     if (end := _decide_end(act)) is not None and not shards.missing:
         state, reason = end
         fields = ["state", state, "reason", reason or act.reason]
@@ -408,15 +499,24 @@ def _advance_act(shards: Shards, act: TaskAct, now: float | None) -> Operation[l
         yield from _close(shards, act, now)
         return []
     canceled: list[str] = []
-    if act.state in ("running", "undoing") or (act.state == "trial" and not act.done):
+    # A move that is undone is delivered first: otherwise a slow worker could deliver a task after it was restored here.
+    is_undoing = act.state == "undoing" and not (act.kind == "move" and act.pending)
+    if act.state == "running" or is_undoing or (act.state == "trial" and not act.done):
         most = 1 if act.state == "trial" else TASKS_PER_STEP
         left = int((yield shards.home.call("act", ["claim", act.id, most], now)))
         for shard, part in zip(shards, act.progress, strict=True):
             if left > 0 and (part.tasks if act.state == "undoing" else part.cursor != END):
-                done = yield from _change_tasks(shard, act, part, left, now)
+                done = yield from _change_tasks(shard, act, part, mover, left, now)
                 left -= len(done)
                 canceled += done if act.kind == "cancel" and act.state != "undoing" else []
     return canceled
+
+
+def _deliver(shards: Shards, act: TaskAct, mover: moves.Mover, now: float | None) -> Operation[None]:
+    for shard, part in zip(shards, act.progress, strict=True):
+        if part.tasks > part.delivered:
+            count = yield from moves.deliver(shard, mover, act.to, act.id, part.delivered, now)
+            yield shard.call("act", ["note", act.id, part.turn, part.cursor, 0, 0, "delivered", count], now)
 
 
 def _decide_end(act: TaskAct) -> tuple[ActState, str] | None:
@@ -424,7 +524,7 @@ def _decide_end(act: TaskAct) -> tuple[ActState, str] | None:
     if act.state in ("trial", "running"):
         if act.same_error >= act.stop_after and not act.succeeded:
             return "stopped", f"stopped by itself: {act.same_error:,} failed again with the same error, none succeeded"
-        return ("done", "") if act.is_scanned else None
+        return ("done", "") if act.is_scanned and not (act.kind == "move" and act.pending) else None
     is_undone = act.state == "undoing" and not any(part.tasks for part in act.progress)
     return ("undone", "") if is_undone else None
 
@@ -461,37 +561,52 @@ def _record_outcomes(shard: Commands, act: TaskAct, part: _Progress, now: float 
     return True
 
 
-def _change_tasks(shard: Commands, act: TaskAct, part: _Progress, most: int, now: float | None) -> Operation[list[str]]:
+def _change_tasks(
+    shard: Commands, act: TaskAct, part: _Progress, mover: moves.Mover | None, most: int, now: float | None
+) -> Operation[list[str]]:
     """Change up to ``most`` tasks of a shard in calls that save the progress. Return their ids."""
     before: tuple[Any, ...] = ()
+    after: tuple[str, ...] = ()
     if act.state == "undoing":
         for _ in range(0, min(most, part.tasks), DEAD_LETTERS_PER_CALL):
-            step = [act.id, part.turn, part.cursor, min(most, DEAD_LETTERS_PER_CALL)]
+            size = min(most, DEAD_LETTERS_PER_CALL)
+            step: list[Any] = [act.id, part.turn, part.cursor, size]
+            if act.kind == "move" and mover:
+                step.append((yield from moves.withdraw(shard, mover, act.to, act.id, size, now)))
             if (yield shard.call("undo", step, now, reply=new_nonce())) == b"-":
                 break
             part.turn += 1
         return [""] * min(most, part.tasks)
+    rows, cursor = yield from _find_tasks(shard, act, part.cursor, most)
     if act.kind == "cancel":
-        before, (rows, cursor) = ("",), (yield from _find_waiting(shard, act, part.cursor, most))
-    else:
-        only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
-        # The act means the letters that matched when it started, so ages are counted from then.
-        one = Shards(shard.name, shard.config, shard.keys.shard)
-        page = yield from letters_page(one, most, part.cursor or None, only, act.started_at)
-        more = (0, b"", class_of(act.lane, Priority.NORMAL)) if act.kind == "retry" else ()
-        rows, cursor = [(letter.task_id, letter.died, *more) for letter in page.items], page.cursor or END
-    script, done = {"retry": "requeue"}.get(act.kind, act.kind), list[str]()
+        before = ("",)
+    elif act.kind == "move" and mover:  # the script skips letters with a wrong number of deaths
+        movable = yield from moves.find_movable(shard, mover, act.to, [row[0] for row in rows])
+        rows, after = [(name, died if name in movable else 0) for name, died in rows], ("moved",)
+    script, done = {"retry": "requeue", "move": "discard"}.get(act.kind, act.kind), list[str]()
     for first in range(0, max(1, len(rows)), DEAD_LETTERS_PER_CALL):
         some = rows[first : first + DEAD_LETTERS_PER_CALL]
         # Before the last call the cursor stays: the next worker finds the rest again if this one is killed.
         place = cursor if first + len(some) >= len(rows) else part.cursor
-        step = [*before, len(some), *(value for row in some for value in row), act.id, part.turn, place]
+        step = [*before, len(some), *(value for row in some for value in row), act.id, part.turn, place, *after]
         codes = yield shard.call(script, step, now, reply=new_nonce())
         if codes == b"-":
             break
         part.turn += 1
         done += [row[0] for row, code in zip(some, codes, strict=True) if code == ord("1")]
     return done
+
+
+def _find_tasks(shard: Commands, act: TaskAct, cursor: str, most: int) -> Operation[tuple[list[tuple[Any, ...]], str]]:
+    """Return the arguments of the next tasks that match, and the cursor after them."""
+    if act.kind == "cancel":
+        return (yield from _find_waiting(shard, act, cursor, most))
+    only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
+    # The act means the letters that matched when it started, so ages are counted from then.
+    one = Shards(shard.name, shard.config, shard.keys.shard)
+    page = yield from letters_page(one, most, cursor or None, only, act.started_at)
+    more = (0, b"", class_of(act.lane, Priority.NORMAL)) if act.kind == "retry" else ()
+    return [(letter.task_id, letter.died, *more) for letter in page.items], page.cursor or END
 
 
 def _find_waiting(
@@ -505,11 +620,15 @@ def _find_waiting(
     first = yield from rank_after(key, place or None)
     (reply,) = yield Read([("ZRANGE", key, first, first + RECORDS_PER_STEP - 1, "WITHSCORES")])
     members = [(name.decode(), score) for name, score in parse_scores(reply)]
-    fields = yield from read_task_fields(shard.keys, [name for name, _ in members], *MATCHED_TASK_FIELDS, "created")
+    fields = yield from read_task_fields(
+        shard.keys, [name for name, _ in members], *MATCHED_TASK_FIELDS, "created", "priority"
+    )
     search = Search(TaskState(state), act.filters.get("user_id"), act.filters.get("name"))
     found: list[tuple[Any, ...]] = []
-    for (task_id, score), (*values, created) in zip(members, fields, strict=True):
-        if search.matches(*values) and int(created or 0) <= act.started_at * 1_000_000:
+    latest, wanted = round(act.started_at * 1_000_000) + BULK_MICROSECONDS, act.filters.get("priority")
+    for (task_id, score), (*values, created, priority) in zip(members, fields, strict=True):
+        is_meant = wanted in (None, CLASS_NAMES[int(priority or Priority.NORMAL)]) and int(created or 0) <= latest
+        if is_meant and search.matches(*values):
             found.append((task_id,))
             if len(found) == most:
                 return found, f"{state} {score_cursor(score, task_id)}"

@@ -100,10 +100,10 @@ def _change_one(shards: Shards, task_id: str, script: str, option: str, now: flo
 
 
 def _codes(
-    commands: Commands, script: str, option: str, task_ids: Sequence[str], now: float | None
+    commands: Commands, script: str, option: str, task_ids: Sequence[str], now: float | None, *more: str
 ) -> Operation[list[int]]:
     """Change at most 1000 tasks. Return a code for each: 0 unknown, 1 changed, 2 not in a state that allows the change."""
-    reply = yield commands.call(script, [option, len(task_ids), *task_ids], now, reply=new_nonce())
+    reply = yield commands.call(script, [option, len(task_ids), *task_ids, *more], now, reply=new_nonce())
     return [code - 0x30 for code in reply]
 
 
@@ -127,6 +127,18 @@ def cancel_some(shards: Shards, task_ids: Sequence[str], reason: str, note: Note
 
     steps = _change_some(shards, task_ids, change, "tasks were canceled")
     return (yield from _record_tasks(shards, "cancel", task_ids, steps, count_canceled))
+
+
+def cancel_waiting(shards: Shards, task_ids: Sequence[str], reason: str, now: float | None) -> Operation[set[str]]:
+    """Cancel the tasks that are queued or scheduled, in slices. Return the ids of those that are canceled now."""
+
+    def change(commands: Commands, ids: Sequence[str]) -> Operation[int]:
+        return (yield from _codes(commands, "cancel", reason, ids, now, "")).count(1)
+
+    steps = _change_some(shards, task_ids, change, "tasks were canceled")
+    yield from _record_tasks(shards, "cancel", task_ids, steps, count_canceled)
+    tasks = yield from get_tasks(shards, task_ids)
+    return {task_id for task_id, task in tasks.items() if task.state is TaskState.CANCELED}
 
 
 def run_now(shards: Shards, task_ids: Sequence[str], now: float | None) -> Operation[int]:

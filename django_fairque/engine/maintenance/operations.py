@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from django_fairque.engine.maintenance.samples import record_sample
 from django_fairque.engine.maintenance.snapshot import Violation, encode_name
 from django_fairque.engine.model.pauses import PAUSE_FIELDS, Pause, PauseEnd, decode_pause, pause_fields, pause_values
 from django_fairque.engine.scripting.acts import Act, Values, record_act
-from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands
+from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS, Commands, Fields, list_fields
 from django_fairque.engine.scripting.operations import Operation, Read, slices
 from django_fairque.engine.sharding.shards import Shards, sum_over_shards
 
@@ -78,11 +77,23 @@ def pause(shards: Shards, note: str, until: PauseEnd, now: float | None) -> Oper
     )
 
 
-def set_pause(shards: Shards, pause_record: Mapping[str, object], now: float | None) -> Operation[None]:
-    """Pause the shards that can be reached, then raise `ShardsAwayError` if some can't be reached."""
+def change_pause_if(shards: Shards, act: str, fields: Fields, expected: Fields, now: float | None) -> Operation[bool]:
+    steps = set_pause(shards, fields, now, expected)
+    return (yield from record_act(Act(shards.name, act, "queue"), steps, partial(_read_values, shards)))
+
+
+def set_pause(
+    shards: Shards, pause_record: Fields, now: float | None, expected: Fields | None = None
+) -> Operation[bool]:
+    """Pause or resume the shards that can be reached, then raise `ShardsAwayError` if some can't be reached. Return False if the
+    first one does not have the expected values."""
     for shard in shards:
-        yield shard.call("pause", [pause_record[name] for name in PAUSE_FIELDS], now)
+        values = [pause_record[name] or ("" if name == "pause_note" else 0) for name in PAUSE_FIELDS]
+        if (yield shard.call("pause", [*values, *list_fields(expected)], now)) == 0:
+            return False
+        expected = None
     shards.check_present("paused without some")
+    return True
 
 
 def resume(shards: Shards, now: float | None) -> Operation[None]:

@@ -29,9 +29,12 @@ def record_sample(commands: Commands, now: float | None) -> Operation[None]:
     numbers = [int(number(value)) for value in values]
     ready, totals = max(0, sum(numbers[: len(depths)])), tuple(numbers[len(depths) :])
     longest = (yield from waits(commands, 1)).could_start
-    oldest_us = max([0, *(round((seconds - task.since) * 1_000_000) for task in longest)])
+    of_users = yield from longest_user_waits(commands, SAMPLED_USERS, now)
+    # The first task of the registry is the one that is checked next, and an older task whose SLA has passed may be checked later.
+    oldest = max([0.0, *(seconds - task.since for task in longest), *(wait.seconds for wait in of_users)])
+    oldest_us = round(oldest * 1_000_000)
     record = HourRecord(int(seconds) // 3600, ready, oldest_us, totals, totals)
-    half_hour = HalfHour.from_waits(seconds, (yield from longest_user_waits(commands, SAMPLED_USERS, now)))
+    half_hour = HalfHour.from_waits(seconds, of_users)
     (written,), (earlier,) = yield from read_sound(
         [("HMGET", keys("stats:hours"), record.field), ("HMGET", keys(HISTORY_KEY), half_hour.field)]
     )

@@ -19,6 +19,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from os import getpid
 from typing import Any, Generic, TypeVar, Union
 from weakref import WeakSet
@@ -135,6 +136,11 @@ def new_task_id(user_id: str | None = None) -> str:
     """Return a new id for a task of this user. A task whose id contains no user's bucket is searched on every shard."""
     source = _sources.get()
     return f"{source.prefix}{source.next():08x}{'' if user_id is None else _build_suffix(user_id)}"
+
+
+def derive_task_id(user_id: str, *parts: str) -> str:
+    """Return the id for a task of this user that follows from ``parts``: the same parts give the same id, in any process."""
+    return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest() + _build_suffix(user_id)
 
 
 @lru_cache(maxsize=4096)

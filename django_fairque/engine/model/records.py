@@ -112,7 +112,7 @@ def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a lim
     )
 
 
-ActKind = Literal["retry", "discard", "cancel"]
+ActKind = Literal["retry", "discard", "move", "cancel"]
 """The kinds of acts on many tasks."""
 
 
@@ -143,7 +143,7 @@ class Attempt:
     """One line of a task's history: an attempt that did not finish the task, or an event that brought the task back.
 
     ``at`` is its Unix time. ``kind`` is one of failed, released, crashed, lease_ended, expired, poisoned, discarded,
-    canceled, requeued, restored. ``worker`` had the task; ``error`` and ``traceback`` are texts, empty if there is none.
+    canceled, moved, requeued, restored. ``worker`` had the task; ``error`` and ``traceback`` are texts, empty if there is none.
     ``ready_at`` is the Unix time since which the attempt could start, and ``started_at`` the time at which it started;
     None if this line is not about an attempt that ran, or an earlier version wrote it.
     """

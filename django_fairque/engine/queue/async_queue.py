@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_fairque.engine.acts import acts as sync_acts
+from django_fairque.engine.acts import moves
 from django_fairque.engine.dead_letters import dead_letters as sync_dead_letters
 from django_fairque.engine.dead_letters.letters import DLQCounts, DLQEntry, DLQGroups, DLQMatching, Filter, Filters
 from django_fairque.engine.dependencies import dependencies, messages
@@ -36,7 +37,7 @@ from django_fairque.engine.model.task import Task, check_task
 from django_fairque.engine.pushing import push as pushing
 from django_fairque.engine.queue import executor
 from django_fairque.engine.schedules import declarations, forecast, schedule_ops
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, Fields
 from django_fairque.engine.sharding.shard_scheduler import NO_WINDOW, Window
 from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import incidents as sync_incidents
@@ -431,6 +432,16 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Hand out tasks again. Raises `ShardsAwayError` if some shards can't be reached; the others are resumed."""
         await self._read_all_shards(lambda shards: maintenance.resume(shards, now))
 
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change the queue's pause if it is as expected on the first shard. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are ``paused`` and ``pause_note``. Returns whether the
+        pause was as expected.
+        """
+        return await self._read_all_shards(
+            lambda shards: maintenance.change_pause_if(shards, act, fields, expected, now)
+        )
+
     async def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
 
@@ -451,6 +462,14 @@ class AsyncFairQueue(executor.QueueOfShards):
         other shards are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
+
+    async def cancel_waiting(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
+        """Cancel the given tasks that are QUEUED or SCHEDULED, in bounded slices.
+
+        ``task_ids`` and ``reason`` are those of `cancel_many`. Returns the ids of all given tasks that are CANCELED now.
+        Raises what `cancel_many` raises.
+        """
+        return await self._write_all_shards(lambda shards: lookup.cancel_waiting(shards, task_ids, reason, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
@@ -1202,6 +1221,15 @@ class AsyncUserQueue:
         steps = sync_users.change(self._commands, self.user_id, fields, now)
         await self._run(sync_users.record_change(self._commands, self.user_id, act, steps))
 
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the user's record if others have the expected values, in one call. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/user.lua``. Returns whether
+        the values were the expected ones.
+        """
+        steps = sync_users.change(self._commands, self.user_id, {**fields}, now, expected)
+        return await self._run(sync_users.record_change(self._commands, self.user_id, act, steps))
+
     async def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end.
 
@@ -1342,6 +1370,17 @@ class AsyncOrganizationQueue:
     async def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
         await self._read_all_shards(
             lambda shards: sync_organizations.record_change(shards, self.organization, act, fields, now)
+        )
+
+    async def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the organization's record if others have the expected values on its first shard. For
+        `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/organization.lua``. Returns
+        whether the values were the expected ones.
+        """
+        return await self._read_all_shards(
+            lambda shards: sync_organizations.record_change(shards, self.organization, act, fields, now, expected)
         )
 
     async def set_weight(self, weight: float, *, now: float | None = None) -> None:
@@ -1589,17 +1628,21 @@ class AsyncActs:
         trial: bool = False,
         note: str = "",
         lane: Lane = "normal",
+        to: str = "",
         stop_after: int = sync_acts.STOP_AFTER,
         state: TaskState | str | None = None,
+        priority: str | None = None,
         actor: str = "",
         now: float | None = None,
         **filters: Unpack[Filters],
     ) -> TaskAct:
         """Start an act on all tasks that match now, and return it. Workers begin within a second or two.
 
-        ``kind`` is ``"retry"`` or ``"discard"`` for dead letters, ``"cancel"`` for tasks that are queued or scheduled.
+        ``kind`` is ``"retry"``, ``"discard"`` or ``"move"`` for dead letters, ``"cancel"`` for tasks that are queued or
+        scheduled. ``to`` is the name of the other queue that gets moved tasks, as new ones with new ids; empty by default.
         ``filters`` are those of `AsyncDeadLetterQueue.requeue_all`. A cancel takes ``user_id`` and ``name``, at least one of
-        them, and ``state`` ("queued" or "scheduled"; both by default).
+        them, ``state`` ("queued" or "scheduled"; both by default), and ``priority``: the name of one as in `QueueStats.depth`,
+        such as "LOW" or "BULK"; all by default.
 
         ``pace`` is the number of tasks a second, from 0.01 to 1000; None (the default) for as many as possible. With ``trial``
         (False by default) one task is changed, then the act waits for `go_on`. ``note`` says why, in at most 200 characters, and
@@ -1608,8 +1651,10 @@ class AsyncActs:
 
         Raises `TaskValidationError` if an argument can't be used, or if workers already carry out 100 acts of the queue.
         """
-        act = sync_acts.check_act(self._shards.name, kind, pace, trial, note, lane, stop_after, state, actor, filters)
-        return await self._run(sync_acts.start(self._shards, act, now))
+        act = sync_acts.check_act(
+            self._shards.name, kind, pace, trial, note, lane, to, stop_after, state, priority, actor, filters
+        )
+        return await self._write_all_shards(lambda shards: sync_acts.start(shards, act, now))
 
     async def get(self, act_id: str) -> TaskAct:
         """Return the act ``act_id``. Raises `TaskNotFoundError` if it is not known: acts are kept for 24 hours after their
@@ -1634,11 +1679,14 @@ class AsyncActs:
         """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
         `stop` raises.
 
-        Requeued dead letters that have not started and discarded ones become the same dead letters again. Canceled tasks get
-        their earlier place in the queue. Tasks that depended on them and were canceled with them stay canceled.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
+        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
+        those on another shard.
         """
         return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
 
-    async def advance(self, *, now: float | None = None) -> Sequence[str]:
-        """Take the next step of each act: workers call this. Returns the ids of the tasks that were canceled."""
-        return await self._write_all_shards(lambda shards: sync_acts.advance(shards, now))
+    async def advance(self, mover: moves.Mover | None = None, *, now: float | None = None) -> Sequence[str]:
+        """Take the next step of each act: workers call this. ``mover`` opens the queues to which tasks are moved; without it
+        (None by default) moves wait. Returns the ids of the tasks that were canceled.
+        """
+        return await self._write_all_shards(lambda shards: sync_acts.advance(shards, mover, now))

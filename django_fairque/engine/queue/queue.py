@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.lease import Lease, LeaseKey
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.pauses import PauseEnd
+    from django_fairque.engine.scripting.commands import Fields
     from django_fairque.engine.scripting.operations import Operation
     from django_fairque.engine.statistics.longest_waits import WaitingTask
     from django_fairque.engine.statistics.queue_stats import Activity, QueueStats, ShardStats
@@ -408,6 +409,14 @@ class FairQueue(executor.QueueOfShards):
         """Hand out tasks again. Raises `ShardsAwayError` if some shards can't be reached; the others are resumed."""
         self._read_all_shards(lambda shards: maintenance.resume(shards, now))
 
+    def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change the queue's pause if it is as expected on the first shard. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are ``paused`` and ``pause_note``. Returns whether the
+        pause was as expected.
+        """
+        return self._read_all_shards(lambda shards: maintenance.change_pause_if(shards, act, fields, expected, now))
+
     def cancel(self, task_id: str, *, reason: str = "", now: float | None = None) -> bool:
         """Cancel a task, and with it the tasks that depend on it unless they run anyhow.
 
@@ -428,6 +437,14 @@ class FairQueue(executor.QueueOfShards):
         other shards are canceled, and the message contains their number.
         """
         return self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
+
+    def cancel_waiting(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
+        """Cancel the given tasks that are QUEUED or SCHEDULED, in bounded slices.
+
+        ``task_ids`` and ``reason`` are those of `cancel_many`. Returns the ids of all given tasks that are CANCELED now.
+        Raises what `cancel_many` raises.
+        """
+        return self._write_all_shards(lambda shards: lookup.cancel_waiting(shards, task_ids, reason, now))
 
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.

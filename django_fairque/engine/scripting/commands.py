@@ -7,7 +7,7 @@ without any change: the tag is the first pair of braces, and the bytes after it 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -169,6 +169,15 @@ class SkippedTime:
 
 
 skipped_time = SkippedTime()
+
+
+Fields = Mapping[str, object]
+"""Values by the names of fields of a record; an empty text for none."""
+
+
+def list_fields(fields: Fields | None) -> list[object]:
+    """Return the arguments of a script: the number of fields, then names and values. None gives no argument."""
+    return [] if fields is None else [len(fields), *(value for pair in fields.items() for value in pair)]
 
 
 class Commands:

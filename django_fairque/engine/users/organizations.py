@@ -17,6 +17,7 @@ from django_fairque.engine.model.lanes import LANES, class_of
 from django_fairque.engine.model.pauses import RESUMED, Pause, PauseEnd, decode_pause, pause_fields, pause_values
 from django_fairque.engine.model.plans import MAX_SHARE, check_limit_value, check_share, check_weight
 from django_fairque.engine.scripting.acts import Act, Values, record_act
+from django_fairque.engine.scripting.commands import Fields, list_fields
 from django_fairque.engine.scripting.operations import Operation, read_each
 from django_fairque.engine.users.users import users_with
 
@@ -78,6 +79,17 @@ class OrganizationQueue:
     def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
         self._read_all_shards(lambda shards: record_change(shards, self.organization, act, fields, now))
 
+    def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the organization's record if others have the expected values on its first shard. For
+        `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/organization.lua``. Returns
+        whether the values were the expected ones.
+        """
+        return self._read_all_shards(
+            lambda shards: record_change(shards, self.organization, act, fields, now, expected)
+        )
+
     def set_weight(self, weight: float, *, now: float | None = None) -> None:
         """Set the share of all members together: ``weight`` times that of a user of weight 1, from 0.001 to 1000."""
         self._change("weight", {"weight": check_weight(weight)}, now)
@@ -125,8 +137,8 @@ class OrganizationQueue:
 
 
 def record_change(
-    shards: Shards, organization: str, act: str, fields: Mapping[str, object], now: float | None
-) -> Operation[None]:
+    shards: Shards, organization: str, act: str, fields: Fields, now: float | None, expected: Fields | None = None
+) -> Operation[bool]:
     """Change the organization's settings, and record the act."""
 
     def read_settings() -> Operation[Values]:
@@ -136,18 +148,25 @@ def record_change(
             **{name: getattr(found, name) for name in ("weight", "share", "max_running")},
         }
 
-    steps = change(shards, organization, fields, now)
+    steps = change(shards, organization, fields, now, expected)
     return record_act(Act(shards.name, act, "organization", organization), steps, read_settings)
 
 
-def change(shards: Shards, organization: str, fields: Mapping[str, object], now: float | None) -> Operation[None]:
-    """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be."""
-    pairs = [value for pair in fields.items() for value in pair]
+def change(
+    shards: Shards, organization: str, fields: Fields, now: float | None, expected: Fields | None = None
+) -> Operation[bool]:
+    """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be. Return False if
+    the first one does not have the expected values.
+    """
     for shard in shards:
-        others = yield shard.call("organization", [organization, len(fields), *pairs], now)
+        others = yield shard.call("organization", [organization, *list_fields(fields), *list_fields(expected)], now)
+        expected = None
+        if others == 0:
+            return False
         if isinstance(others, list):
             raise TaskValidationError(_refuse_share(organization, float(str(fields["share"])), others))
     shards.check_present(f"organization {organization!r} was changed without some")
+    return True
 
 
 def _refuse_share(organization: str, share: float, others: Sequence[bytes]) -> str:

@@ -25,7 +25,7 @@ from django_fairque.engine.model.plans import (
     rate_fields,
 )
 from django_fairque.engine.scripting.acts import Act, Values, record_act
-from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands
+from django_fairque.engine.scripting.commands import MAX_CALL_ITEMS, Commands, Fields, list_fields
 from django_fairque.engine.scripting.operations import (
     Driver,
     Evaluate,
@@ -135,9 +135,11 @@ def hold_reason(
     return next((reason for reason, is_held in holds.items() if is_held), None)
 
 
-def change(commands: Commands, user_id: str, fields: dict[str, object], now: float | None) -> Operation[None]:
-    pairs = [value for pair in fields.items() for value in pair]
-    yield commands.call("user", [user_id, len(fields), *pairs], now)
+def change(
+    commands: Commands, user_id: str, fields: dict[str, object], now: float | None, expected: Fields | None = None
+) -> Operation[bool]:
+    reply: int = yield commands.call("user", [user_id, *list_fields(fields), *list_fields(expected)], now)
+    return reply == 1
 
 
 _SETTINGS = (
@@ -343,6 +345,15 @@ class UserQueue:
     def _change(self, act: str, fields: dict[str, object], now: float | None) -> None:
         steps = change(self._commands, self.user_id, fields, now)
         self._run(record_change(self._commands, self.user_id, act, steps))
+
+    def change_if(self, act: str, fields: Fields, expected: Fields, *, now: float | None = None) -> bool:
+        """Change fields of the user's record if others have the expected values, in one call. For `django_fairque.audit`.
+
+        ``act`` is the name for the audit; ``fields`` and ``expected`` are those of ``lua/commands/user.lua``. Returns whether
+        the values were the expected ones.
+        """
+        steps = change(self._commands, self.user_id, {**fields}, now, expected)
+        return self._run(record_change(self._commands, self.user_id, act, steps))
 
     def pause(self, *, note: str = "", until: PauseEnd = None, now: float | None = None) -> None:
         """Start none of the user's tasks. Pushes go on, and running tasks end.

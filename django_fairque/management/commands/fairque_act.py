@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from django_fairque.audit import read_entries, undo_settings
+from django_fairque.conf.current import get_queue
 from django_fairque.engine.acts.acts import ACT_KINDS, STOP_AFTER, TaskAct
-from django_fairque.engine.model.lanes import LANES
+from django_fairque.engine.model.lanes import CLASS_NAMES, LANES
 from django_fairque.management.base import Parser, QueueCommand, positive, when
 from django_fairque.management.commands.fairque_dlq import add_filters, read_filters
 from django_fairque.management.listing import Column, Listing
+from django_fairque.monitoring.report import progress_words
 
 
 class Command(QueueCommand):
     steers = True
     help = (
-        "Start an act on all tasks that match: retry or discard dead letters, cancel waiting tasks. Workers carry it out, at a "
-        "pace if you wish. List acts, go on after a trial, stop one, or undo one for 24 hours after its end."
+        "Start an act on all tasks that match: retry, discard or move dead letters, cancel waiting tasks. Workers carry it out, "
+        "at a pace if you wish. List acts, go on after a trial, stop one, or undo one for 24 hours after its end."
     )
 
     def add_arguments(self, parser: Parser) -> None:
@@ -32,7 +34,11 @@ class Command(QueueCommand):
         )
         stop = "a retry stops when N tasks failed again with the same error and none succeeded (default: %(default)s)"
         start.add_argument("--stop-after", type=positive, default=STOP_AFTER, metavar="N", help=stop)
+        start.add_argument("--to", default="", metavar="QUEUE", help="the other queue to which dead letters are moved")
         start.add_argument("--state", metavar="STATE", help="of a cancel: only queued or only scheduled tasks")
+        start.add_argument(
+            "--priority", choices=CLASS_NAMES.values(), help="of a cancel: only tasks of this priority or lane"
+        )
         add_filters(start)
         ACT_LIST.add_options(add_action("list", "the acts of the last 24 hours, the latest first"))
         for name, text in (
@@ -46,7 +52,9 @@ class Command(QueueCommand):
         add_action("undo-entry", text, entry="the id of the entry in the JSON of fairque_audit")
 
     def _start(self) -> Iterator[str]:
-        names = ("kind", "pace", "trial", "note", "lane", "stop_after", "state")
+        if self.options["to"]:
+            get_queue(self.options["to"])  # raises an error if it is not declared
+        names = ("kind", "pace", "trial", "note", "lane", "to", "stop_after", "state", "priority")
         options = {name: self.options[name] for name in names}
         act = self.queue.acts.start(**options, actor=self.actor, **read_filters(self.options))
         yield from _describe(act)
@@ -83,6 +91,7 @@ def _describe(act: TaskAct) -> Iterator[str]:
         ("kind", act.kind),
         ("tasks", act.choice),
         ("state", act.state),
+        ("progress", progress_words(act)),
         ("result", act.result),
         ("pace", f"{act.pace:g}/s" if act.pace else ""),
         ("actor", act.actor),
@@ -105,5 +114,9 @@ ACT_LIST: Listing[TaskAct] = Listing(
         Column("actor", lambda act: act.actor or "-", lambda act: act.actor),
         Column("result", lambda act: act.result),
     ],
-    lambda act: {name: value for name, value in vars(act).items() if name != "progress"},
+    lambda act: {
+        **{name: value for name, value in vars(act).items() if name not in ("progress", "counted")},
+        "handled": act.handled,
+        "total": act.total,
+    },
 )

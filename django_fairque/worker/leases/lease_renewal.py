@@ -19,10 +19,12 @@ from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from django_fairque.conf.current import signing_mode
+from django_fairque.conf.current import get_queue, signing_mode
+from django_fairque.engine.acts.moves import Mover
 from django_fairque.engine.model.durations import JITTER
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.statistics.health import MAX_ALERTS, Alert
+from django_fairque.tasks.signing import is_genuine
 from django_fairque.worker.common.log import logger
 from django_fairque.worker.leases.heartbeat import OperatorCommands, ServerEpochs
 from django_fairque.worker.reporting.signal_thread import TaskEnding, endings_of_outcomes
@@ -355,7 +357,7 @@ class LeaseRenewal(threading.Thread):
     def _advance_acts(self, queue: FairQueue) -> None:
         """Take the next step of each act on many tasks."""
         try:
-            canceled = queue.parent_queue.with_retry_timeout(0.0).acts.advance()
+            canceled = queue.parent_queue.with_retry_timeout(0.0).acts.advance(Mover(get_queue, is_genuine))
         except FairQueueError as error:  # the next sweep of a worker takes the step
             logger.warning("queue %s: acts on many tasks could not go on: %s", queue.name, error)
         else:

@@ -58,6 +58,16 @@ def test_tasks_that_are_held_back_are_ready_but_not_the_oldest_wait(queue: FairQ
     assert found.oldest_wait == pytest.approx(10, abs=0.01)
 
 
+def test_the_recorded_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(queue: FairQueue) -> None:
+    now = this_minute()
+    queue.push(task("old", sla=5), now=now - 90)
+    queue.sweep(now=now - 61)
+    queue.push(task("young", sla=5), now=now - 1)
+    queue.sweep(now=now)
+    found = next(minute for minute in queue.get_stats().minutes if minute.minute == int(now) // 60)
+    assert found.oldest_wait == pytest.approx(90, abs=0.01)
+
+
 def test_samples_of_shards_are_added_up_and_the_oldest_wait_is_the_longest(redis: Redis) -> None:
     queue = FairQueue(redis, config=QueueConfig(shards=4))
     now = this_minute()

@@ -103,6 +103,20 @@ def test_a_slower_release_is_found_with_its_factor(redis: Redis) -> None:
     assert str(export).endswith("since v1.1.0 (04:33 UTC)")
 
 
+def test_a_release_that_becomes_slow_after_weeks_is_found(redis: Redis) -> None:
+    run_attempts(with_release(redis, "v1"), "export", 50, took=0.3, now=NOW)
+    queue = with_release(redis, "v2")
+    for hour in range(8):
+        run_attempts(queue, "export", 500, 5, took=0.3, now=NOW + hour * HOUR)
+    assert not compare(queue, NOW + 7 * HOUR)[0].is_worse
+    for hour in range(300, 303):
+        run_attempts(queue, "export", 500, 5, took=1.2, now=NOW + hour * HOUR)
+    (found,) = compare(queue, NOW + 302 * HOUR)
+    assert found.is_slower
+    assert found.now.attempts <= 2_000
+    assert found.now.passed == found.now.attempts - found.now.failed
+
+
 def test_a_release_that_fails_more_is_found(redis: Redis) -> None:
     run_attempts(with_release(redis, "a"), "export", 300, 3, now=NOW)
     queue = with_release(redis, "b")

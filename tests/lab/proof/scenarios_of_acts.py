@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.acts.acts import STOP_AFTER, check_act, start
+from django_fairque.engine.acts.moves import Mover
 from django_fairque.engine.model.outcome import Outcome
+from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
 from tests.lab.proof.scenario import P
 
@@ -27,8 +29,10 @@ def bury(scene: Scene) -> None:
 
 def prepared(scene: Scene, kind: ActKind) -> TaskAct:
     filters: Filters = {"user_id": "a"} if kind == "cancel" else {}
-    options: dict[str, Any] = {"pace": 10.0, "trial": False, "note": "", "lane": "normal", "actor": ""}
-    return check_act(scene.queue.name, kind, **options, stop_after=STOP_AFTER, state=None, filters=filters)
+    options: dict[str, Any] = {"pace": 10.0, "trial": False, "note": "", "lane": "normal", "actor": "", "to": ""}
+    return check_act(
+        scene.queue.name, kind, **options, stop_after=STOP_AFTER, state=None, priority=None, filters=filters
+    )
 
 
 def begin(scene: Scene, kind: ActKind) -> TaskAct:
@@ -122,6 +126,64 @@ def an_undo_of_a_cancel(scene: Scene) -> Act:
     scene.queue.user("a").set_max_backlog_bytes(100_000, now=scene.now)
     scene.push("waiting1", "waiting2")
     scene.push("later", delay=60)
+    act = begin(scene, "cancel")
+    advance(scene, 3)
+    scene.queue.acts.undo(act.id, now=scene.now)
+    scene.now += 2
+    return lambda queue: queue.acts.advance(now=scene.now)
+
+
+def begin_move(scene: Scene) -> Mover:
+    """Start a move to a queue whose calls are never interrupted. A step of it can change 20 tasks."""
+    scene.now += 1
+    options: dict[str, Any] = {"pace": 10.0, "trial": False, "note": "", "lane": "normal", "actor": "", "to": "other"}
+    act = check_act(scene.queue.name, "move", **options, stop_after=STOP_AFTER, state=None, priority=None, filters={})
+    scene.queue._run(start(scene.queue._shards, act, scene.now))
+    scene.now += 2
+    other = FairQueue(scene.redis, "other", scene.config)
+    return Mover(lambda name: other, lambda task, prefix, queue: True)
+
+
+def a_step_that_moves(scene: Scene) -> Act:
+    bury(scene)
+    mover = begin_move(scene)
+    return lambda queue: queue.acts.advance(mover, now=scene.now)
+
+
+def a_delivery_of_moved_tasks(scene: Scene) -> Act:
+    bury(scene)
+    mover = begin_move(scene)
+    scene.queue.acts.advance(mover, now=scene.now)
+    return lambda queue: queue.acts.advance(mover, now=scene.now)
+
+
+def an_undo_of_a_move(scene: Scene) -> Act:
+    bury(scene)
+    mover = begin_move(scene)
+    for _ in range(2):
+        scene.queue.acts.advance(mover, now=scene.now)
+        scene.now += 2
+    scene.queue.acts.undo(scene.queue.acts.list()[0].id, now=scene.now)
+    scene.now += 2
+    return lambda queue: queue.acts.advance(mover, now=scene.now)
+
+
+def tasks_that_only_wait_are_canceled(scene: Scene) -> Act:
+    scene.push("waiting1", "waiting2", "started")
+    scene.pop(1)
+    return lambda queue: queue.cancel_waiting(["waiting1", "waiting2", "started"], now=scene.now)
+
+
+def a_cancel_with_dependents(scene: Scene) -> Act:
+    scene.graph(scene.task("first"), scene.task("second", depends_on=["first"], expires=900))
+    begin(scene, "cancel")
+    return lambda queue: queue.acts.advance(now=scene.now)
+
+
+def an_undo_with_dependents(scene: Scene) -> Act:
+    parents = [scene.task(name) for name in ("first", "other")]
+    policy: dict[str, Any] = {"on_dependency_failure": "cancel", "expires": 900}
+    scene.graph(*parents, scene.task("second", user="b", depends_on=["first", "other"], **policy))
     act = begin(scene, "cancel")
     advance(scene, 3)
     scene.queue.acts.undo(act.id, now=scene.now)

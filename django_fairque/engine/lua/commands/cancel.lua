@@ -3,8 +3,8 @@
 -- anyhow.
 --
 -- KEYS    base reply
--- ARGV    options, reason, n (1..1000), then n ids, and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`): it cancels only tasks
---         that are queued or scheduled
+-- ARGV    options, reason, n (1..1000), then n ids, and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`). With an id, also an
+--         empty one, only tasks that are queued or scheduled are canceled
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    9 commands a task
 -- include keys options clock replies slot statistics writes ring users saving task_record moves dependents removal acts
@@ -12,7 +12,7 @@ local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
 local codes, tasks, seen = {}, {}, {}
-local act = acts.read(FIRST_ARG + 2 + size)
+local act, is_waiting_only = acts.read(FIRST_ARG + 2 + size), ARGV[FIRST_ARG + 2 + size] ~= nil
 if act and act.is_late then return '-' end
 for i = 1, size do
   local id = ARGV[FIRST_ARG + 1 + i]
@@ -20,7 +20,7 @@ for i = 1, size do
   if not task then
     codes[i] = 0
   elseif seen[id] or task.state == 'finished' or task.state == 'failed' or task.state == 'canceled'
-    or act and task.state ~= 'queued' and task.state ~= 'scheduled' then
+    or is_waiting_only and task.state ~= 'queued' and task.state ~= 'scheduled' then
     codes[i] = 2
   else
     seen[id] = true
@@ -35,7 +35,10 @@ if #tasks > 0 then statistics.touch_minute() end
 slot.touch_all()
 for _, task in ipairs(tasks) do
   removal.cancel(task, act and act.reason or reason)
-  if act then writes.zadd(K['state:canceled'], clock.now + math.max(acts.UNDO_TTL, options.result_ttl), task.id) end
+  if act then
+    redis.call('HSET', task.key, 'act', act.id)
+    writes.zadd(K['state:canceled'], clock.now + math.max(acts.UNDO_TTL, options.result_ttl), task.id)
+  end
 end
 if act then acts.save_changed(act, tasks, size) end
 saving.commit()

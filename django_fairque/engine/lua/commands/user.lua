@@ -7,8 +7,9 @@
 --         the moment (us) of the pause's end, or the pause's length (us) as a negative number), pause_note, rate (tasks, as it was written), gap (us between
 --         tasks), burst (tasks that may start at once), backlog,
 --         max_bytes (of its tasks that have not ended), sla (us), organization (its name), plan (as in lib/plans.lua), chosen_plan (one
---         that the pushes don't change), explicit (limits that no plan changes; '' removes the plan and all limits)
--- REPLY   1
+--         that the pushes don't change), explicit (limits that no plan changes; '' removes the plan and all limits); then, if the change depends on
+--         the present values, m and m × (field, value or '' for none)
+-- REPLY   1; 0 if the present values differ, and nothing is changed
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
 -- include calls counters clock slot records ring organizations users rate plans saving
 -- Move a user with all its tasks into an organization, out of one, or from one to another. The distance between the
@@ -39,6 +40,7 @@ end
 
 local user = users.load(ARGV[FIRST_ARG])
 if user.is_damaged then calls.refuse_damaged(user.key) end
+if not records.has_expected(user, FIRST_ARG + 2 + 2 * ARGV[FIRST_ARG + 1]) then return 0 end
 local gap, burst, paused = user.gap, user.burst, user.paused
 for i = 1, tonumber(ARGV[FIRST_ARG + 1]) do
   local field, value = ARGV[FIRST_ARG + 2 * i], ARGV[FIRST_ARG + 2 * i + 1]

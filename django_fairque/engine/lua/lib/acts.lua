@@ -1,5 +1,6 @@
 -- Acts on many tasks (engine/acts/acts.py): the progress of an act on this shard, in `act_progress:{id}`, and the tasks that it has
--- changed and whose undo or outcome is open, in `act_tasks:{id}`.
+-- changed and whose undo or outcome is open, in `act_tasks:{id}`. A task that an act has canceled names it (`act`), and so do the dependents that
+-- were canceled with it.
 --
 -- Each step names the number of the step that its caller has read (`turn`). So of two workers that take the same step only the first changes
 -- anything, and a worker that was killed has taken a whole step or none.
@@ -11,14 +12,13 @@ local acts = {}
 acts.UNDO_TTL = 86400e6 -- us: for this time a task that an act has ended is kept
 local KEPT = 30 * 86400000 -- ms: an act with a slow pace takes days
 
--- Read the step that ARGV names from `at` on: act, turn, new cursor. Returns nil if the call belongs to no act.
+-- Read the step that ARGV names from `at` on: act (empty: none), turn, new cursor. Returns nil if the call belongs to no act.
 function acts.read(at)
   local id = ARGV[at]
-  if not id then return nil end
-  local act = { reason = 'act ' .. id, progress = P .. 'act_progress:' .. id, tasks = P .. 'act_tasks:' .. id, turn = tonumber(ARGV[at + 1]), cursor = ARGV[at + 2] }
+  if not id or id == '' then return nil end
+  local act = { id = id, reason = 'act ' .. id, progress = P .. 'act_progress:' .. id, tasks = P .. 'act_tasks:' .. id, turn = tonumber(ARGV[at + 1]), cursor = ARGV[at + 2] }
   act.is_late = (tonumber(redis.call('HGET', act.progress, 'turn')) or 0) ~= act.turn
-  slot.touch(act.progress)
-  slot.touch(act.tasks)
+  acts.touch(id)
   return act
 end
 
@@ -39,6 +39,18 @@ end
 
 function acts.append(act, ids)
   for first = 1, #ids, calls.CHUNK do redis.call('RPUSH', act.tasks, unpack(ids, first, math.min(first + calls.CHUNK - 1, #ids))) end
+end
+
+function acts.touch(id)
+  slot.touch(P .. 'act_progress:' .. id)
+  slot.touch(P .. 'act_tasks:' .. id)
+end
+
+-- Note a dependent that was canceled with a task of an act. An act whose data has expired can't be undone any more.
+function acts.add_dependent(id, task)
+  if redis.call('RPUSHX', P .. 'act_tasks:' .. id, task.id) == 0 then return end
+  redis.call('HSET', task.key, 'act', id)
+  redis.call('HINCRBY', P .. 'act_progress:' .. id, 'dependents', 1)
 end
 
 -- Keep the data of an act on this shard for `ttl` milliseconds.

@@ -6,7 +6,7 @@
 -- ended it and by later calls. If A has more dependents than a slice, the dependents of users with few deferred tasks
 -- are also in `deps:first:{A}` and are resolved first (`note_first` in lib/push_dependencies.lua).
 --
--- include numbers calls keys options counters clock slot statistics writes outbox history records users saving task_record mirrors edges moves
+-- include numbers calls keys options counters clock slot statistics writes outbox history records users saving task_record mirrors edges moves acts
 
 local dependents = {}
 
@@ -31,10 +31,11 @@ function dependents.release(task)
   dependents.go_on(task)
 end
 
-local function cancel_dependent(task, reason)
+local function cancel_dependent(task, reason, act)
   moves.leave_waiting(task.owner, task)
   history.add(task.id, 'canceled', '', reason, '')
-  moves.to_ended(task, 'canceled', options.result_ttl)
+  moves.to_ended(task, 'canceled', act and math.max(acts.UNDO_TTL, options.result_ttl) or options.result_ttl)
+  if act then acts.add_dependent(act, task) end
   counters.count('canceled', 1)
 end
 
@@ -87,7 +88,7 @@ local function tell(task, blocker)
       statistics.tally('resolve:' .. statistics.bucket(clock.now - (tonumber(blocker.raw.ended) or clock.now)), 1)
     end
   else
-    cancel_dependent(task, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'))
+    cancel_dependent(task, 'dependency ' .. id .. (state == 'failed' and ' has failed' or ' was canceled'), state == 'canceled' and blocker.raw.act or nil)
   end
 end
 
@@ -107,6 +108,7 @@ function dependents.resolve(limit)
     local blocker = task_record.read(id) or mirrors.read(id) or { id = id, state = 'canceled', raw = {} }
     local user = blocker.user and users.load(blocker.user)
     if blocker.raw.watched then blocker.watchers = calls.attempt('SMEMBERS', keys.watchers(id)) or {} end
+    if blocker.raw.act then acts.touch(blocker.raw.act) end
     local source
     if blocker.state == 'failed' then
       source = keys.reacting(id)

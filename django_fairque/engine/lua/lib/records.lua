@@ -11,6 +11,18 @@ function records.set(one, field, value)
   one.changed[field] = true
 end
 
+-- Return whether the record has the values that ARGV names from `at` on, if any: n, then n × (field, value or '' for none). Moments of pauses are
+-- compared to the second, because an audit has no fractions.
+function records.has_expected(one, at)
+  for i = 1, tonumber(ARGV[at] or '0') do
+    local field, value = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
+    local found, number = one[field] or '', tonumber(value)
+    if field == 'paused' and (number or 0) > 1 and found ~= '' then found, number = math.floor(found / 1e6), math.floor(number / 1e6) end
+    if found ~= (records.TEXTS[field] and value or number or '') then return false end
+  end
+  return true
+end
+
 function records.add(one, field, amount)
   one[field] = one[field] + amount
   one.changed[field] = true

@@ -2,13 +2,14 @@
 --
 -- The hash `stats:releases` has one text for each task name, with a line for each of its last releases: the release (percent-encoded), its first
 -- and last attempt (s), attempts, failed attempts, and run times of all others by bucket (lib/statistics.lua), as `73=12`. A fourth release
--- replaces the one that ended no attempt for the longest time, first among those with too few attempts for a comparison.
+-- replaces the one that ended no attempt for the longest time, first among those with too few attempts for a comparison. The numbers of a release
+-- are halved when its attempts exceed `MOST_COUNTED`, so that they are about its last 1,000 to 2,000 attempts.
 --
 -- include numbers options calls clock slot
 
 local releases = {}
 
-local MOST, COMPARABLE, LAST_BUCKET = 3, 30, 160 -- releases of a name; attempts; 12 days
+local MOST, COMPARABLE, MOST_COUNTED, LAST_BUCKET = 3, 30, 2000, 160 -- releases of a name; attempts; attempts; 12 days
 local noted = {} -- by release and name
 each_call(function()
   if next(noted) then noted = {} end
@@ -61,7 +62,16 @@ local function write(found)
   for bucket, count in string.gmatch(runs or '', '(%d+)=(%d+)') do
     found.buckets[tonumber(bucket)] = (found.buckets[tonumber(bucket)] or 0) + tonumber(count)
   end
-  local parts = { found.release, first or now, now, numbers.exact(found.attempts + (attempts or 0)), numbers.exact(found.failed + (failed or 0)) }
+  found.attempts, found.failed = found.attempts + (attempts or 0), found.failed + (failed or 0)
+  if found.attempts > MOST_COUNTED then
+    found.failed = math.floor(found.failed / 2)
+    found.attempts = found.failed
+    for bucket, count in pairs(found.buckets) do
+      found.buckets[bucket] = count > 1 and math.floor(count / 2) or nil
+      found.attempts = found.attempts + math.floor(count / 2)
+    end
+  end
+  local parts = { found.release, first or now, now, numbers.exact(found.attempts), numbers.exact(found.failed) }
   for bucket, count in pairs(found.buckets) do parts[#parts + 1] = string.format('%d=%s', bucket, numbers.exact(count)) end
   lines[#lines + 1] = table.concat(parts, ' ')
   redis.call('HSET', key(), found.name, table.concat(lines, '\n'))
