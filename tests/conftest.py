@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from unittest.mock import patch
 
 import hypothesis
 import pytest
+from django.core.management.commands import flush
 
 from django_fairque.conf.current import intercept_tasks
 from tests import open_connections
@@ -73,6 +75,19 @@ def pytest_report_header() -> str:
 def use_servers() -> Iterator[None]:
     """Let these tests use the servers that they name: nothing is captured by itself."""
     with intercept_tasks(None):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keep_permissions() -> Iterator[None]:
+    """Keep content types and permissions when a test empties its databases: making them anew takes longer than most tests."""
+
+    def sql_flush(style: Any, connection: Any, **options: Any) -> Any:
+        tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
+        emptied = set(tables) - {"django_content_type", "auth_permission"}
+        return connection.ops.sql_flush(style, sorted(emptied), **options)
+
+    with patch.object(flush, "sql_flush", sql_flush), patch.object(flush, "emit_post_migrate_signal"):
         yield
 
 

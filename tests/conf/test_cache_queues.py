@@ -71,8 +71,9 @@ def databases(server: Server, **options: Any) -> set[str]:
         return set(client.info("keyspace"))
 
 
-@both
-@pytest.mark.parametrize("path", ["unix://{}?db=3", "unix://{}?db=3&socket_timeout=0.001"])
+@pytest.mark.parametrize(
+    ("backend", "path"), [(DJANGO, "unix://{}?db=3"), (DJANGO_REDIS, "unix://{}?db=3&socket_timeout=0.001")]
+)
 def test_a_queue_uses_the_unix_socket_of_a_cache(
     serve: Serve, server: Server, redis: Redis, backend: str, path: str
 ) -> None:
@@ -80,8 +81,7 @@ def test_a_queue_uses_the_unix_socket_of_a_cache(
     assert databases(server) == {"db3"}
 
 
-@both
-@pytest.mark.parametrize("as_list", [False, True])
+@pytest.mark.parametrize(("backend", "as_list"), [(DJANGO, False), (DJANGO_REDIS, True)])
 def test_a_queue_uses_the_first_of_several_locations_of_a_cache(
     serve: Serve, tcp: tuple[Server, int], backend: str, as_list: bool
 ) -> None:
@@ -101,9 +101,9 @@ def test_a_queue_uses_the_database_in_the_options_of_a_cache(
     assert databases(server) == {"db5"}
 
 
-@both
-@pytest.mark.parametrize("place", ["url", "options"])
-@pytest.mark.parametrize("user", ["", "bob"])
+@pytest.mark.parametrize(
+    ("backend", "place", "user"), [(DJANGO, "url", "bob"), (DJANGO, "options", ""), (DJANGO_REDIS, "options", "bob")]
+)
 def test_a_queue_uses_the_password_and_the_user_of_a_cache(
     serve: Serve, tcp: tuple[Server, int], backend: str, place: str, user: str
 ) -> None:

@@ -14,7 +14,7 @@ A_QUARTER = 0.25
 """Part of a task: service through a list is deducted in steps of this size."""
 seeds = given(seed=st.integers(0, 2**32))
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-runs = settings(quietly, max_examples=3)
+runs = settings(quietly, max_examples=2)
 more = [pytest.param(kind, part, marks=pytest.mark.slow) for kind in ("time", "tasks") for part in (1, 2, 3)]
 by_either = pytest.mark.parametrize(("fair_by", "part"), [("time", 0), ("tasks", 0), *more])
 

@@ -111,7 +111,7 @@ class Stream:
 
 
 seeds = given(seed=st.integers(0, 2**32))
-runs = settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+runs = settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @by_either
@@ -132,7 +132,7 @@ def test_a_newcomer_waits_for_at_most_two_starts_for_each_user(redis: Redis, fai
 
 
 @by_either
-@pytest.mark.parametrize("load", [0.6, 0.8, 0.9, 0.95, 1.1])
+@pytest.mark.parametrize("load", [0.6, 0.9, 1.1])
 def test_a_stream_of_newcomers_delays_users_within_the_bound(make_queue: MakeQueue, fair_by: str, load: float) -> None:
     stream = Stream(make_queue(fair_by=fair_by), {"waiting": 1}, load)
     stream.run(150)
@@ -168,10 +168,10 @@ def test_a_newcomer_is_next_at_ordinary_load(make_queue: MakeQueue, fair_by: str
     assert all(stream.starts[at] == user for user, at in stream.came.items() if at > 0)
 
 
-@pytest.mark.parametrize("weight", [1, 4])
-@pytest.mark.parametrize("slots", [1, 4])
-@pytest.mark.parametrize("users", [1, 5])
-@pytest.mark.parametrize("load", [0.45, 0.75, 0.98])
+@pytest.mark.parametrize(
+    ("load", "users", "slots", "weight"),
+    [(0.45, 1, 4, 4), (0.45, 5, 1, 1), (0.75, 1, 1, 4), (0.75, 5, 4, 1), (0.98, 1, 4, 1), (0.98, 5, 1, 4)],
+)
 def test_a_newcomer_waits_for_at_most_weight_turns_of_each_waiting_user(
     queue: FairQueue, load: float, users: int, slots: int, weight: int
 ) -> None:
@@ -231,8 +231,7 @@ def test_the_sum_of_user_weights_is_repaired(queue: FairQueue, redis: Redis) -> 
     assert redis.hget(P + "stats", "active") == b"0"
 
 
-@by_either
-@pytest.mark.parametrize("home", [0, 1, None])
+@pytest.mark.parametrize(("fair_by", "home"), [("time", 0), ("tasks", 1), ("tasks", None)])
 def test_newcomers_do_not_starve_users_of_another_shard(make_queue: MakeQueue, fair_by: str, home: int | None) -> None:
     queue = make_queue(fair_by=fair_by, shards=3)
     (waiting,) = users_of(1, 1, shards=3)

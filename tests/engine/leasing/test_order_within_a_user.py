@@ -26,10 +26,10 @@ def queue(make_queue: MakeQueue) -> FairQueue:
 
 
 @pytest.mark.parametrize("priority", [3, 6])
-def test_a_bulk_push_of_10_000_tasks_keeps_its_order(queue: FairQueue, priority: int) -> None:
-    ids = push_many(queue, "a", 10_000, priority=priority)
+def test_a_bulk_push_of_3_000_tasks_keeps_its_order(queue: FairQueue, priority: int) -> None:
+    ids = push_many(queue, "a", 3000, priority=priority)
     got: list[str] = []
-    for size in (1, 7, 992, *[1000] * 9):
+    for size in (1, 7, 992, 1000, 1000):
         got += [lease.task_id for lease in queue.pop_batch(size, "w", now=NOW)]
     assert got == ids
 

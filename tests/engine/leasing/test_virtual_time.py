@@ -63,8 +63,10 @@ def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue:
     assert got["b"] / got["c"] == pytest.approx(4, rel=0.1)
 
 
-@pytest.mark.parametrize("fair_by", ["time", "tasks"])
-@pytest.mark.parametrize(("waiting", "dedicated"), [(1, 1), (1, 2), (2, 2), (3, 2), (40, 2)])
+@pytest.mark.parametrize(
+    ("fair_by", "waiting", "dedicated"),
+    [("time", 1, 1), ("tasks", 1, 2), ("time", 2, 2), ("tasks", 3, 2), ("time", 40, 2)],
+)
 def test_a_user_with_dedicated_workers_gets_its_share_of_all_workers(
     make_queue: MakeQueue, fair_by: str, waiting: int, dedicated: int
 ) -> None:

@@ -19,7 +19,7 @@ from tests.engine.sharding.sharded import ONE, THREE, TWO, users_of
 from tests.engine.sharing import World
 
 SHARDS = 3
-runs = settings(quietly, max_examples=3)
+runs = settings(quietly, max_examples=2)
 NEAR = 3
 """Users of a list may differ three times as much, because a scheduler counts the expected cost of tasks and never corrects it.
 With one slot and tasks of 0.1 or 10 seconds by chance, its error grows. In 400 worlds the largest distance was 2.3 times the
