@@ -23,7 +23,6 @@ from django_fairque.engine.scripting.task_fields import read_task_fields
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from django_fairque.engine.acts.acts import Acts
     from django_fairque.engine.model.options import QueueConfig
     from django_fairque.engine.model.records import PushResult
     from django_fairque.engine.scripting.commands import Commands
@@ -35,7 +34,7 @@ class OtherQueue(Protocol):
     """The queue to which tasks are moved, a `FairQueue`."""
 
     config: QueueConfig
-    acts: Acts
+    acts: Any
 
     def with_retry_timeout(self, seconds: float, /) -> Self: ...
 
