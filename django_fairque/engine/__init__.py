@@ -107,9 +107,9 @@ Operate
     entries work in slices. Repeat: `TaskNotFoundError`, or not counted. Cost: 8; 5 an entry.
 ``dlq.cleanup``
     Forgets dead letters, in slices. Repeat: harmless. Cost: 1 a task and 2.
-``pause``, ``resume``, ``user().set_…``, ``organization().set_…``
+``pause``, ``resume``, ``user().set_…``, ``organization().set_…``, ``change_if``
     Change the settings of the queue, a user or an organization. Changes take effect at once, also for tasks that are waiting.
-    Repeat: harmless. Cost: 4; 10 (16 for another organization); 8.
+    ``change_if`` compares first, in the same call. Repeat: harmless. Cost: 4; 10 (16 for another organization); 8.
 ``limit().close``, ``limit().open``
     Let no task of a limit by key start, until a moment or until it is opened; running tasks go on. Repeat: harmless. Cost: 12.
 ``schedules.add``, ``schedules.remove``

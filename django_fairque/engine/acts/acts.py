@@ -19,7 +19,7 @@ from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CAL
 from django_fairque.engine.dead_letters.letters import Filter, Filters, fingerprint
 from django_fairque.engine.inspection.pages import rank_after, score_cursor
 from django_fairque.engine.inspection.search import MATCHED_TASK_FIELDS, Search
-from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.inspection.task_lookup import cancel_waiting, server_time
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
 from django_fairque.engine.model.ids import check_text, new_nonce
@@ -253,6 +253,14 @@ class Acts:
         those on another shard.
         """
         return self._run(change(self._shards, act_id, "undo", UNDONE_FROM, "undoing", now))
+
+    def withdraw(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
+        """Cancel the given tasks that are queued or scheduled, in bounded slices: the undo of a move to this queue.
+
+        ``task_ids`` are their ids, and ``reason`` is written to their histories; empty by default. Returns the ids of all given
+        tasks that are canceled now. Raises what `FairQueue.cancel_many` raises.
+        """
+        return self._write_all_shards(lambda shards: cancel_waiting(shards, task_ids, reason, now))
 
     def advance(self, mover: moves.Mover | None = None, *, now: float | None = None) -> Sequence[str]:
         """Take the next step of each act: workers call this. ``mover`` opens the queues to which tasks are moved; without it

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_fairque.engine.dead_letters.dead_letters import DEAD_LETTERS_PER_CALL, MAX_CALL_PAYLOAD_BYTES
 from django_fairque.engine.inspection.task_lookup import attempt, read_tasks
@@ -21,10 +21,24 @@ from django_fairque.engine.scripting.operations import Evaluate, Operation, Read
 from django_fairque.engine.scripting.task_fields import read_task_fields
 
 if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
+    from typing_extensions import Self
+
+    from django_fairque.engine.model.options import QueueConfig
+    from django_fairque.engine.model.records import PushResult
     from django_fairque.engine.scripting.commands import Commands
 
 T = TypeVar("T")
+
+
+class OtherQueue(Protocol):
+    """The queue to which tasks are moved, a `FairQueue`."""
+
+    config: QueueConfig
+    acts: Any
+
+    def with_retry_timeout(self, seconds: float, /) -> Self: ...
+
+    def deliver(self, tasks: Sequence[Task], /, *, from_outbox: bool, now: float | None) -> list[PushResult]: ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,7 @@ class Mover:
     whether the application signed a task of the queue with this prefix and name.
     """
 
-    open_queue: Callable[[str], FairQueue]
+    open_queue: Callable[[str], OtherQueue]
     is_genuine: Callable[[Task, str, str], bool]
 
 
@@ -41,7 +55,7 @@ class OtherQueueError(Exception):
     """The queue to which tasks are moved can't be used now."""
 
 
-def _call(mover: Mover, to: str, act: Callable[[FairQueue], T]) -> Operation[T]:
+def _call(mover: Mover, to: str, act: Callable[[OtherQueue], T]) -> Operation[T]:
     """Return the result of ``act`` for the queue ``to``."""
     try:
         result: T = yield Evaluate(lambda: act(mover.open_queue(to).with_retry_timeout(0.0)), None)
@@ -91,7 +105,7 @@ def withdraw(shard: Commands, mover: Mover, to: str, act_id: str, most: int, now
     users = [(user or b"").decode() for (user,) in (yield from read_task_fields(shard.keys, ids, "user"))]
     there = [derive_task_id(user, act_id, task_id) for user, task_id in zip(users, ids, strict=True)]
     reason = f"act {act_id} was undone"
-    canceled = yield from _call(mover, to, lambda queue: queue.cancel_waiting(there, reason=reason, now=now))
+    canceled = yield from _call(mover, to, lambda queue: queue.acts.withdraw(there, reason=reason, now=now))
     return "".join("1" if task_id in canceled else "0" for task_id in there)
 
 

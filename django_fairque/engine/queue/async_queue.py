@@ -18,6 +18,7 @@ from django_fairque.engine.inspection import search as finding
 from django_fairque.engine.inspection import task_logs as sync_task_logs
 from django_fairque.engine.inspection import task_lookup as lookup
 from django_fairque.engine.inspection.lost_workers import LostWorker, lost_workers
+from django_fairque.engine.inspection.task_lookup import Note, cancel_waiting
 from django_fairque.engine.leasing import lease_ops as leasing
 from django_fairque.engine.leasing.lease_ops import Fetch, Heartbeat, check_leases, check_outcomes
 from django_fairque.engine.limits import limits as sync_limits
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.inspection.pages import PartialList, ResultPage, Sizes, WorkerRecord
     from django_fairque.engine.inspection.search import MatchingTasks, Search, SearchResult
     from django_fairque.engine.inspection.task_logs import AttemptLog, LogLine
-    from django_fairque.engine.inspection.task_lookup import Note
     from django_fairque.engine.maintenance.snapshot import Violation
     from django_fairque.engine.model.lanes import Lane, LaneLimits
     from django_fairque.engine.model.lease import Lease, LeaseKey
@@ -462,14 +462,6 @@ class AsyncFairQueue(executor.QueueOfShards):
         other shards are canceled, and the message contains their number.
         """
         return await self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
-
-    async def cancel_waiting(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
-        """Cancel the given tasks that are QUEUED or SCHEDULED, in bounded slices.
-
-        ``task_ids`` and ``reason`` are those of `cancel_many`. Returns the ids of all given tasks that are CANCELED now.
-        Raises what `cancel_many` raises.
-        """
-        return await self._write_all_shards(lambda shards: lookup.cancel_waiting(shards, task_ids, reason, now))
 
     async def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
@@ -1684,6 +1676,14 @@ class AsyncActs:
         those on another shard.
         """
         return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
+
+    async def withdraw(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
+        """Cancel the given tasks that are queued or scheduled, in bounded slices: the undo of a move to this queue.
+
+        ``task_ids`` are their ids, and ``reason`` is written to their histories; empty by default. Returns the ids of all given
+        tasks that are canceled now. Raises what `AsyncFairQueue.cancel_many` raises.
+        """
+        return await self._write_all_shards(lambda shards: cancel_waiting(shards, task_ids, reason, now))
 
     async def advance(self, mover: moves.Mover | None = None, *, now: float | None = None) -> Sequence[str]:
         """Take the next step of each act: workers call this. ``mover`` opens the queues to which tasks are moved; without it

@@ -438,14 +438,6 @@ class FairQueue(executor.QueueOfShards):
         """
         return self._write_all_shards(lambda shards: lookup.cancel_some(shards, task_ids, reason, note, now))
 
-    def cancel_waiting(self, task_ids: Sequence[str], *, reason: str = "", now: float | None = None) -> set[str]:
-        """Cancel the given tasks that are QUEUED or SCHEDULED, in bounded slices.
-
-        ``task_ids`` and ``reason`` are those of `cancel_many`. Returns the ids of all given tasks that are CANCELED now.
-        Raises what `cancel_many` raises.
-        """
-        return self._write_all_shards(lambda shards: lookup.cancel_waiting(shards, task_ids, reason, now))
-
     def run_now(self, *task_ids: str, now: float | None = None) -> int:
         """Queue the given tasks that are SCHEDULED at once, whatever their time, in bounded slices.
 

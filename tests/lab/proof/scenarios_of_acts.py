@@ -171,7 +171,7 @@ def an_undo_of_a_move(scene: Scene) -> Act:
 def tasks_that_only_wait_are_canceled(scene: Scene) -> Act:
     scene.push("waiting1", "waiting2", "started")
     scene.pop(1)
-    return lambda queue: queue.cancel_waiting(["waiting1", "waiting2", "started"], now=scene.now)
+    return lambda queue: queue.acts.withdraw(["waiting1", "waiting2", "started"], now=scene.now)
 
 
 def a_cancel_with_dependents(scene: Scene) -> Act:

@@ -48,7 +48,8 @@ end
 
 -- Note a dependent that was canceled with a task of an act. An act whose data has expired can't be undone any more.
 function acts.add_dependent(id, task)
-  if redis.call('RPUSHX', P .. 'act_tasks:' .. id, task.id) == 0 then return end
+  if redis.call('EXISTS', P .. 'act_tasks:' .. id) == 0 then return end
+  redis.call('RPUSH', P .. 'act_tasks:' .. id, task.id)
   redis.call('HSET', task.key, 'act', id)
   redis.call('HINCRBY', P .. 'act_progress:' .. id, 'dependents', 1)
 end
