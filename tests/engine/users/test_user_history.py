@@ -161,7 +161,7 @@ def test_the_history_ends_by_itself_five_weeks_after_the_last_task(queue: FairQu
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("hours", [1, 12])
+@pytest.mark.parametrize("hours", [1, 4])
 def test_an_hour_of_a_working_user_takes_at_most_300_bytes(make_server: MakeServer, hours: int) -> None:
     server, users = make_server(), [f"user-{i}" for i in range(200)]
     with server.client() as redis:
