@@ -324,7 +324,12 @@ class TaskResult(Handle, Generic[R_co]):
 
     def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
         state = "not known" if self._state is None else self._state.value
-        return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
+        why = (
+            f": manage.py fairque_task show {self.id} --queue {self.queue} names the reason"
+            if state == "queued"
+            else ""
+        )
+        return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}{why}")
 
 
 CANCELED_TASKS_PER_READ = 200
