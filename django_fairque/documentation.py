@@ -27,6 +27,8 @@ OFFLINE_PAGES = (
 )
 """The pages with entries that explain a message, a check or a term."""
 MAX_QUERY_LENGTH = 2000
+WORDS_OF_OTHERS = "Other words for the same"
+"""The heading above a table for the search, whose rows answer nothing."""
 MIN_MATCHED_LETTERS = 12
 """Minimum number of letters of a message that a line must contain to match. The parts of a message that vary are
 unknown."""
@@ -136,7 +138,7 @@ def find(query: str) -> list[Explanation]:
     wanted = " ".join(query[:MAX_QUERY_LENGTH].lower().split()).removeprefix("fairque.")
     if not wanted:
         return []
-    entries = all_entries()
+    entries = [entry for entry in all_entries() if entry.section != WORDS_OF_OTHERS]
     for found in (
         [entry for entry in entries if entry.title.lower().removeprefix("fairque.") == wanted],
         [entry for entry in entries if entry.section.lower() == wanted],

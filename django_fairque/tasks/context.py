@@ -18,7 +18,7 @@ from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.trace_context import NO_TRACE, Trace
 from django_fairque.safely import get_logger
 
-from .errors import Discard, TaskUsageError
+from .errors import Discard, NamesReplacements, TaskUsageError
 from .options import user_id
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _NoServices:
     def close_limit(self, _lease: Lease, _key: str, _until: float | timedelta | datetime) -> None: ...
 
 
-class TaskContext:
+class TaskContext(NamesReplacements):
     """The running task. Outside of a worker (when the function is simply called) there is no running task: the
     attributes are empty, and the methods do nothing.
 

@@ -56,23 +56,6 @@ def _name_of_type(value: object) -> str:
     return f"<{type(value).__qualname__}>"
 
 
-ATTRIBUTE_HINTS = {
-    "delay": "use enqueue(…)",
-    "delay_on_commit": "use enqueue(…), which waits for the commit of a transaction",
-    "apply_async": "use using(delay=…, priority=…).enqueue(…): the options in using(), the arguments in enqueue()",
-    "apply_async_on_commit": "use using(…).enqueue(…), which waits for the commit of a transaction",
-    "apply": "call the task as a function, which runs it here",
-    "si": "use s(…): no result is put in front of the arguments",
-    "retry": "raise Retry(delay=…) in the task",
-    "map": "use enqueue_many([((argument,), {}), …])",
-    "starmap": "use enqueue_many([(arguments, {}), …])",
-    "request": "use current_task() in the task",
-    "AsyncResult": "use TaskResult(task_id)",
-    "send": "use enqueue(…)",
-    "send_with_options": "use using(…).enqueue(…)",
-}
-"""Hints for attributes that tasks have in Celery or Dramatiq: the name to use instead."""
-
 P = ParamSpec("P")
 V = TypeVar("V")
 Item = TypeVar("Item")
@@ -118,12 +101,6 @@ class Sendable(Composable, Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<task {self.name!r}>"
-
-    if not TYPE_CHECKING:  # for type checkers, because otherwise they would accept any attribute name
-
-        def __getattr__(self, name: str) -> Any:
-            hint = f"; {ATTRIBUTE_HINTS[name]}" if name in ATTRIBUTE_HINTS else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def origin(self) -> str:

@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from django_fairque.engine.model.durations import check_integer, duration, moment
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError, short
@@ -179,3 +179,44 @@ class TaskRevoked(BaseException, Interruption):
 
     This class is not an `Exception`, so that ``except Exception`` in the task does not catch it.
     """
+
+
+HINTS = {
+    "delay": "use enqueue(…)",
+    "delay_on_commit": "use enqueue(…), which waits for the commit of a transaction",
+    "apply_async": "use enqueue(…), for a task with options using(delay=…, priority=…).enqueue(…)",
+    "apply_async_on_commit": "use using(…).enqueue(…), which waits for the commit of a transaction",
+    "apply": "call the task as a function, which runs it here",
+    "set": "use using(…) of a step",
+    "si": "use s(…): no result is put in front of the arguments",
+    "retry": "raise Retry(delay=…) in the task",
+    "map": "use enqueue_many([((argument,), {}), …])",
+    "starmap": "use enqueue_many([(arguments, {}), …])",
+    "request": "use the attributes of current_task()",
+    "update_state": "use current_task().progress(done, total, text)",
+    "AsyncResult": "use TaskResult(task_id)",
+    "send": "use enqueue(…)",
+    "send_with_options": "use using(…).enqueue(…)",
+    "get": "use wait(timeout), which returns what the task returned; after a pipeline run[step].result()",
+    "ready": "use state: it is finished, failed or canceled when the task has ended",
+    "successful": 'use state == "finished"',
+    "failed": 'use state == "failed"',
+    "status": "use state",
+    "revoke": "use cancel()",
+    "traceback": "use errors: the attempts that failed, with their tracebacks",
+    "children": "use the result of a pipeline: run.results",
+    "task_id": "use id",
+    "aget": "use await_(timeout)",
+}
+"""Hints for attributes that tasks, pipelines, results and requests have in other queues."""
+
+
+class NamesReplacements:
+    """A class whose error about an unknown attribute contains the name to use instead."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:  # for type checkers, because otherwise they would accept any attribute name
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; {HINTS[name]}" if name in HINTS else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)

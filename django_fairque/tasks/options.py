@@ -130,6 +130,8 @@ def unknown_option(name: str, allowed: frozenset[str]) -> str:
     """Return the hint for an unknown option: the place where the option can be used, or the option with the most
     similar name, or the names of all options.
     """
+    if name in NEEDLESS_OPTIONS:
+        return f"unknown option {name!r}; leave it out: {NEEDLESS_OPTIONS[name]}"
     known = CELERY_OPTIONS.get(name, "")
     if known in allowed and known:
         return f"unknown option {name!r}; it is called {known!r} here"
@@ -137,7 +139,8 @@ def unknown_option(name: str, allowed: frozenset[str]) -> str:
     if known in SENDABLE and allowed is DECLARABLE:
         return f"{known!r} is an option of one call, not of the declaration: write .using({known}=…).enqueue(…)"
     if known in DECLARABLE and allowed is SENDABLE:
-        return f"{known!r} is an option of the declaration, not of one call: write @task({known}=…)"
+        other = " or .using(expires_at=timedelta(…))" if known == "expires" else ""
+        return f"{known!r} is an option of the declaration, not of one call: write @task({known}=…){other}"
     return f"unknown option {short(name)}; {suggestion(name, sorted(allowed))}"
 
 
@@ -306,7 +309,9 @@ class TaskOptions:
 
     name: Annotated[str, Option(_task_name, "``module.qualname``")] = ""
     """The name of the task in the queue. Keep the name when you move the function."""
-    user: Annotated[str | Callable[..., object] | None, Option(_user, "the current user")] = None
+    user: Annotated[str | Callable[..., object] | None, Option(_user, "the current user", ("tenant", "customer"))] = (
+        None
+    )
     """The user that a task is for: the name of an argument that contains the user, or a function that gets the
     arguments and returns the user."""
     user_id: Annotated[str | None, Option(user_id, "the user that the declaration names")] = None
@@ -320,7 +325,7 @@ class TaskOptions:
     if the task may wait for all other tasks. In the urgent and bulk lanes ``priority`` has no effect."""
     queue: Annotated[str, Option(_text, "``default``", ("routing_key", "queue_name"))] = "default"
     """The name of a declared queue."""
-    max_retries: Annotated[int | None, Option(_or_none(_whole(0, 1000)), "the queue's, 3")] = None
+    max_retries: Annotated[int | None, Option(_or_none(_whole(0, 1000)), "the queue's, 3", ("retry_kwargs",))] = None
     """The number of attempts after the first."""
     max_deliveries: Annotated[int | None, Option(_or_none(_whole(1, 1000)), "the queue's, 5")] = None
     """The maximum number of starts if no start has an outcome, because the process dies or the lease ends. After that
@@ -331,7 +336,10 @@ class TaskOptions:
     )
     """The exceptions after which a task is tried again. After any other exception the task is a dead letter at once."""
     backoff: Annotated[
-        Backoff | OwnBackoff | None, Option(_backoff, "1, 2, 4, 8 … s", ("default_retry_delay", "retry_backoff"))
+        Backoff | OwnBackoff | None,
+        Option(
+            _backoff, "1, 2, 4, 8 … s", ("default_retry_delay", "retry_backoff", "retry_backoff_max", "retry_jitter")
+        ),
     ] = None
     """The delay before a retry: ``{"base": 1, "cap": 3600, "jitter": 0.1}``, or a function of (retries so far, error)
     that returns seconds, or None to stop retrying. The function is also called after the last failure."""
@@ -373,7 +381,7 @@ class TaskOptions:
     capture_logs: Annotated[int | None, Option(_log_level, "``False``")] = None
     """Keep the log lines of each attempt: ``True``, or the lowest level to keep, such as ``"INFO"``. Not for
     batches."""
-    middleware: Annotated[tuple[object, ...], Option(_middleware)] = ()
+    middleware: Annotated[tuple[object, ...], Option(_middleware, other_names=("base",))] = ()
     """Middleware of this task, inside the middleware of the setting ``MIDDLEWARE``: subclasses of ``TaskMiddleware``,
     instances, or their dotted paths."""
     limits: Annotated[tuple[Limit, ...], Option(check_limits, "none", ("rate_limit",))] = ()
@@ -422,6 +430,11 @@ OPTIONS: dict[str, Option] = {
 }
 CELERY_OPTIONS = {other: name for name, option in OPTIONS.items() for other in option.other_names}
 """The name of this package's option, by the name of the option in Celery or `django.tasks`."""
+NEEDLESS_OPTIONS = {
+    "bind": "current_task() in the task takes the place of self",
+    "acks_late": "a task is always kept until it has ended",
+    "ignore_result": "results are kept for RESULT_TTL",
+}
 
 
 def change_options(

@@ -21,7 +21,7 @@ from django_fairque.engine.pushing.batching import check_acyclic, check_graph
 from django_fairque.tasks import sending
 
 from .context import as_user, call_with_user, current_lane
-from .errors import TaskUsageError, TaskWaitTimeoutError
+from .errors import NamesReplacements, TaskUsageError, TaskWaitTimeoutError
 from .options import SENDABLE, SendOptions, TaskOptions, change_options
 from .results import Handle, TaskResult, acancel_run, cancel_run
 
@@ -36,7 +36,7 @@ RUN_POLL_SECONDS = 0.05
 """Seconds between two requests of the run's state in `PipelineResult.wait`."""
 
 
-class Composable:
+class Composable(NamesReplacements):
     """An operand of ``>>``, ``<<`` and ``|``: a pipeline, a step, or a task that needs no arguments."""
 
     def as_step(self) -> Pipeline:

@@ -137,8 +137,11 @@ def modules() -> list[str]:
 def not_registered(name: str) -> TaskNotRegisteredError:
     """Return the error for a task name that is not registered."""
     near = nearest(name, _tasks)
-    hint = f"did you mean {near!r}?" if near else "is its module imported, its code deployed?"
-    return TaskNotRegisteredError(f"no task named {name!r} is registered in this process; {hint}")
+    hint = f"did you mean {near!r}? Otherwise " if near else ""
+    return TaskNotRegisteredError(
+        f"no task named {name!r} is registered in this process; {hint}declare it in the module tasks of an app in "
+        "INSTALLED_APPS, or import its module there, and restart workers that run older code"
+    )
 
 
 @overload

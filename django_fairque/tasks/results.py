@@ -22,7 +22,13 @@ from django_fairque.engine.model.records import Attempt, TaskState
 from django_fairque.engine.scripting.operations import Steps, drive, drive_async, slices
 from django_fairque.safely import get_logger
 from django_fairque.signals import log_receiver_errors
-from django_fairque.tasks.errors import TaskCanceledError, TaskFailedError, TaskNotFinishedError, TaskWaitTimeoutError
+from django_fairque.tasks.errors import (
+    NamesReplacements,
+    TaskCanceledError,
+    TaskFailedError,
+    TaskNotFinishedError,
+    TaskWaitTimeoutError,
+)
 from django_fairque.tasks.value_types import load_result
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ async def aget_result_queue(name: str, interceptor: Interceptor | None) -> Async
     return await conf.aget_queue(name) if interceptor is None else interceptor.aqueue(name)
 
 
-class Handle:
+class Handle(NamesReplacements):
     """The base class of handles, which send requests to a queue. If tasks are intercepted when a handle is made, it
     always sends requests to the interceptor.
     """
@@ -99,20 +105,6 @@ class Handle:
             pause = min(2 * pause, longest)
         yield 0.0
 
-
-RESULT_HINTS = {
-    "get": "use wait(timeout), which returns what the task returned",
-    "ready": "use state: it is finished, failed or canceled when the task has ended",
-    "successful": 'use state == "finished"',
-    "failed": 'use state == "failed"',
-    "status": "use state",
-    "revoke": "use cancel()",
-    "traceback": "use errors: the attempts that failed, with their tracebacks",
-    "children": "use the result of a pipeline: run.results",
-    "task_id": "use id",
-    "aget": "use await_(timeout)",
-}
-"""Hints for attributes that results have in Celery or `django.tasks`: the name to use instead."""
 
 FIRST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.005, 0.25
 """Seconds between two requests of `TaskResult.wait`. The pause doubles from the first to the longest value."""
@@ -147,12 +139,6 @@ class TaskResult(Handle, Generic[R_co]):
         if self._task is not None:
             state = f"{self._task.state.value} when it was read last"
         return f"<TaskResult {name + ' ' if name else ''}{self.id!r}: {state}>"
-
-    if not TYPE_CHECKING:  # for type checkers, because otherwise they would accept any attribute name
-
-        def __getattr__(self, name: str) -> Any:
-            hint = f"; {RESULT_HINTS[name]}" if name in RESULT_HINTS else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def is_waiting(self) -> bool:
@@ -338,7 +324,12 @@ class TaskResult(Handle, Generic[R_co]):
 
     def _too_late(self, timeout: float | timedelta | None) -> TaskWaitTimeoutError:
         state = "not known" if self._state is None else self._state.value
-        return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}")
+        why = (
+            f": manage.py fairque_task show {self.id} --queue {self.queue} names the reason"
+            if state == "queued"
+            else ""
+        )
+        return TaskWaitTimeoutError(f"task {self.id!r} had not ended after {timeout} s; it is {state}{why}")
 
 
 CANCELED_TASKS_PER_READ = 200

@@ -37,6 +37,7 @@ def test_a_check_is_printed_by_its_number(run: Run, settings: Settings, topic: s
         ("TaskNotRegisteredError", "see that the worker imports the module"),
         ("head start", "HEAD_START_SECONDS"),
         ("W052", "DEBUG"),
+        ("result of a task", "page: manage.py fairque_docs guides/tasks"),  # a row of words that others use, no answer
     ],
 )
 def test_a_printed_message_is_explained(run: Run, line: str, words: str) -> None:

@@ -102,7 +102,9 @@ def test_the_nightly_job_has_a_row_for_each_measured_queue() -> None:
     table = [
         [cell.strip() for cell in row.split("|")] for row in nightly_block(found).splitlines() if row.startswith("|")
     ]
-    names = [OURS, OURS_NORMAL, *(name for name, facts in found["details"]["nightly"].items() if "version" in facts)]
+    details = found["details"]["nightly"]
+    assert f"The job has {details.pop('customers'):,} customers." in nightly_block(results("nightly"))
+    names = [OURS, OURS_NORMAL, *(name for name, facts in details.items() if "version" in facts)]
     assert len(table) == len(names) + 2
     for name, row in zip([OURS, OURS_NORMAL], table[2:4], strict=True):
         shown, unit = row[4].split()

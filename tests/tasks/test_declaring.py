@@ -250,7 +250,10 @@ def test_a_refused_declaration_is_not_registered() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("mail.sned_receipt", "did you mean 'mail.send_receipt'"), ("os.system", "is its module imported")],
+    [
+        ("mail.sned_receipt", "did you mean 'mail.send_receipt'"),
+        ("os.system", "; declare it in the module tasks of an app in INSTALLED_APPS"),
+    ],
 )
 def test_an_unknown_name_gets_a_hint(name: str, hint: str) -> None:
     @task(name="mail.send_receipt")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from django_fairque import Priority, TaskResult, TaskValidationError, task
+from django_fairque import Priority, TaskResult, TaskValidationError, current_task, task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.tasks.errors import TaskUsageError
 from django_fairque.tasks.execution import Services
@@ -30,7 +30,7 @@ def paid(queue: FairQueue) -> Any:
     ("name", "ours"),
     [
         ("delay", r"use enqueue\(…\)"),
-        ("apply_async", r"use using\(delay=…, priority=…\)\.enqueue\(…\)"),
+        ("apply_async", r"with options using\(delay=…, priority=…\)\.enqueue\(…\)"),
         ("retry", r"raise Retry\(delay=…\)"),
         ("unheard", "has no attribute 'unheard'$"),
     ],
@@ -51,12 +51,30 @@ def test_an_attribute_of_celery_s_results_gets_a_hint_with_the_right_name(name: 
 
 
 @pytest.mark.parametrize(
+    ("name", "ours"),
+    [("apply_async", r"use enqueue\(…\)"), ("set", r"use using\(…\) of a step"), ("unheard", "'unheard'$")],
+)
+def test_an_attribute_of_celery_s_signatures_names_ours(paid: Any, name: str, ours: str) -> None:
+    for signature in (paid.s(1), paid.s(1) >> paid.s(2)):
+        with pytest.raises(AttributeError, match=ours):
+            getattr(signature, name)
+
+
+def test_an_attribute_of_celery_s_chains_and_requests_names_ours(paid: Any) -> None:
+    with pytest.raises(AttributeError, match=r"'PipelineResult' .* 'get'; use wait\(timeout\), .* run\[step\]"):
+        (paid.s(1) >> paid.s(2)).enqueue().get()
+    with pytest.raises(AttributeError, match=r"'TaskContext' .* 'retry'; raise Retry\(delay=…\)"):
+        current_task().retry()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
     ("options", "ours"),
     [
         ({"countdown": 5}, "unknown option 'countdown'; it is called 'delay' here"),
         ({"priority": "high"}, r"priority must be an integer .* got 'high'; write Priority\.HIGH"),
         ({"priority": "urgent"}, "got 'urgent'$"),
         ({"retry_on": OSError}, r"an option of the declaration, not of one call: write @task\(retry_on=…\)"),
+        ({"expires": 5}, r"write @task\(expires=…\) or \.using\(expires_at=timedelta\(…\)\)"),
     ],
 )
 def test_an_option_of_another_name_is_corrected_in_a_call(paid: Any, options: dict[str, Any], ours: str) -> None:
@@ -74,7 +92,9 @@ def test_an_option_of_another_name_is_corrected_in_a_call(paid: Any, options: di
         ({"eta": 5}, r"'execute_after' is an option of one call"),
         ({"countdown": 5}, "it is called 'delay' here"),
         ({"autoretry_for": OSError}, "it is called 'retry_on' here"),
-        ({"bind": True}, "unknown option 'bind'; expected one of"),
+        ({"bind": True}, r"unknown option 'bind'; leave it out: current_task\(\) in the task takes the place of self"),
+        ({"retry_kwargs": {}}, "it is called 'max_retries' here"),
+        ({"unheard": True}, "unknown option 'unheard'; expected one of"),
     ],
 )
 def test_an_option_of_another_name_is_corrected_in_a_declaration(options: dict[str, Any], ours: str) -> None:

@@ -116,7 +116,7 @@ def nightly_block(written: dict[str, Any]) -> str:
         if peer.urgent and "version" in details.get(name, {})
     }
     lines = [
-        f"{_measured(written)}.",
+        f"{_measured(written)}. The job has {details['customers']:,} customers.",
         "",
         f"| | urgent tasks | {' | '.join(nightly.UNITS)} |",
         f"| --- | --- |{' --- |' * len(nightly.UNITS)}",
@@ -230,7 +230,7 @@ def readme_block(written: dict[str, Any]) -> str:
     normal = seconds(figures[f"{nightly.OURS_NORMAL}, {nightly.WAIT_P99}"]["median"] / 1000)
     return (
         "".join(f"| {' | '.join(row)} |\n" for row in rows)
-        + f"\nMails during the nightly job of {nightly.CUSTOMERS:,} customers, {nightly.SLOTS} slots "
+        + f"\nMails during the nightly job of {written['details']['nightly']['customers']:,} customers, {nightly.SLOTS} slots "
         "([how](docs/contributing/performance.md#a-nightly-job-and-urgent-mails)). "
         f"With all tasks in lane normal: {normal}.\n"
     )
@@ -242,7 +242,8 @@ def nightly_chart(written: dict[str, Any]) -> str:
     left, top, row = 140, 84, 48
     scale = (NARROW - left - 76) / max(waits.values())
     bottom = top + row * len(waits)
-    body = title("How long urgent mails wait (p99)", f"while a nightly job of {nightly.CUSTOMERS:,} customers runs")
+    customers = written["details"]["nightly"]["customers"]
+    body = title("How long urgent mails wait (p99)", f"while a nightly job of {customers:,} customers runs")
     for index, (name, wait) in enumerate(waits.items()):
         y, words = top + row * index, "name" if name == OURS else "note"
         kind = "fast" if name == OURS else "slow"

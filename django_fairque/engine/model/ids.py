@@ -187,7 +187,8 @@ def check_id(value: object, what: str) -> str:
     """Return ``value`` if it can name a user or a task, else raise `TaskValidationError`."""
     if not isinstance(value, str):
         raise TaskValidationError(
-            f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {type(value).__name__} {short(value)}"
+            f"{what} must be a non-empty string of at most {MAX_ID_BYTES} bytes, got {type(value).__name__} {short(value)}; "
+            "pass an integer or a UUID as text: str(…)"
         )
     size = len(value) if value.isascii() else check_encodable(value, what)
     if not 0 < size <= MAX_ID_BYTES:

@@ -39,7 +39,7 @@ REFUSAL_REASONS = {
     "WRONGPASS": "the server refused the user name or password",
     "UNSIGNED": "the queue's workers run signed tasks only, and this process signs none; nothing of this call was pushed. Call "
     "django_fairque.tasks.signing.sign_with(key) with the SECRET_KEY of the workers' project before you push, or set up Django "
-    "with its settings, where SIGNING is not 'off'",
+    "with its settings, where SIGNING is not 'off' and INSTALLED_APPS has django_fairque",
 }
 
 

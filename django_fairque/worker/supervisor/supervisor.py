@@ -264,6 +264,7 @@ class Reloader(autoreload.StatReloader):
 
 MAX_LOGGED_TASK_NAMES = 20
 """Maximum number of task names in the log line at the start of a worker."""
+NO_TASKS = "none, in the modules tasks of the apps in INSTALLED_APPS"
 STARTUP_RETRY_SECONDS = 0.5
 """Seconds for which calls at the start are repeated that all other work waits for."""
 SCHEDULE_SYNC_PAUSE_SECONDS = 1.0
@@ -410,7 +411,12 @@ class Supervisor:
         more = f" and {len(names) - MAX_LOGGED_TASK_NAMES:,} more" if len(names) > MAX_LOGGED_TASK_NAMES else ""
         logger.info(
             "worker %s: tasks found (%d): %s%s; reload when code changes: %s",
-            *(options.worker_id, len(names), ", ".join(map(printable, names[:MAX_LOGGED_TASK_NAMES])) or "none", more),
+            *(
+                options.worker_id,
+                len(names),
+                ", ".join(map(printable, names[:MAX_LOGGED_TASK_NAMES])) or NO_TASKS,
+                more,
+            ),
             "off" if self._reloader is None else "on",
         )
         if others := sorted(set(get_config().queues) - set(options.queues)):

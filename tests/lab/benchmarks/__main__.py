@@ -82,6 +82,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each peer is measured (default: %(default)s)")
     parser.add_argument(
+        "--customers", type=int, default=nightly.CUSTOMERS, help="of the nightly job (default: %(default)s)"
+    )
+    parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write figures, machine, versions and commit as JSON"
     )
     parser.add_argument(
@@ -112,6 +115,7 @@ def main() -> None:
         signing.sign_with(SECRET_KEY)  # as the measured processes; a part that loads settings changes it
         table = Table(name)
         of_peers = {"only": options.peer, "rounds": options.rounds}
+        of_peers |= {"customers": options.customers} if name == "nightly" else {}
         more = of_peers if name in WITH_PEERS else {"scale": options.scale} if name == "admin" else {}
         PARTS[name].run(table, quick=options.quick, **more)
         table.print()

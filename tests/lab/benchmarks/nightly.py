@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 
 TASK_SECONDS, SLOTS = 0.02, 8
 CUSTOMERS = 2_000
+"""The customers of the job, unless ``--customers`` names another number."""
 BY_DEFAULT = ("celery", "rq", "huey", "dramatiq", "django-tasks-db")
 """Peers that are widely used. Also measured on request: each peer with a `systems.Urgent`."""
 MOST_MAILS = 300
-"""The run ends after a minute of mails, also if the job has not ended."""
+"""The mails of a job of `CUSTOMERS`: after a minute of mails the run ends, also if the job has not ended."""
 URGENT_CUSTOMER_TASKS, OTHERS_TASKS, OTHERS = 1_200, 750, 3
 """The tasks of the customer that marks all of them urgent, and of each of three others."""
 NOT_COUNTED = 900
 """The urgent customer's first tasks: with 8 slots and three others it has used the 10 s that it may borrow after about 750."""
 PATIENCE_SECONDS = 60
 LIMIT_SECONDS = 1_200
-"""A further round begins only if it would end within this time."""
+"""A further round begins only if it would end within this time, with `CUSTOMERS`; with more it is longer in proportion."""
 OURS_NORMAL = f"{OURS}, all in lane normal"
 WAIT_P50, WAIT_P99 = "wait of mails, p50", "wait of mails, p99"
 JOB_ALONE, JOB_WITH_MAILS, LONGER = "job alone", "job with mails", "job with mails over alone"
@@ -146,7 +147,9 @@ def night(queue: Queue, customers: int, *, mails: bool, processes: int = 1) -> N
         if mails:
             queue.send("mails", str(customers), str(SLOTS), empty=False)
         sent = sum(map(bool, runs.sent))
-        _wait_for(lambda: 0 not in runs.counts[: customers + sent])
+        _wait_for(
+            lambda: 0 not in runs.counts[: customers + sent], PATIENCE_SECONDS + 3 * customers * TASK_SECONDS / SLOTS
+        )
         time.sleep(SETTLING_SECONDS)
     if (total := sum(runs.counts)) != customers + sent:
         raise PeerError(f"ran {total} tasks, expected {customers + sent}")
@@ -174,14 +177,14 @@ def other_share(queue: Queue, urgent: int, others: int, not_counted: int, proces
     return len(started) / OTHERS / (urgent - 1 - not_counted)
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def _wait_for(condition: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> None:
     try:
-        wait_until(condition, PATIENCE_SECONDS)
+        wait_until(condition, patience)
     except TimeoutError as error:
-        raise PeerError(f"not all of its tasks ran in {PATIENCE_SECONDS} s") from error
+        raise PeerError(f"not all of its tasks ran in {patience:g} s") from error
 
 
-def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3) -> None:
+def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3, customers: int = CUSTOMERS) -> None:
     """Measure ours and the peers, and add their figures to ``table``; its details have versions, or why one has no figures.
 
     Args:
@@ -189,7 +192,11 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
         quick: one round of a tenth of the customers, without the customer that marks all of its tasks urgent.
         only: names of peers; by default those that are widely used.
         rounds: how often each is measured, if not quick, and if there is time for it.
+        customers: number of tasks of the job, one of each customer.
     """
+    customers = customers // 10 if quick else customers
+    table.details["customers"] = customers
+    limit = LIMIT_SECONDS * max(1, customers / CUSTOMERS)
     ENVIRONMENTS.mkdir(exist_ok=True)
     port, began, longest = free_port(), time.monotonic(), 0.0
     peers = [name for name in only or BY_DEFAULT if PEERS[name].urgent]
@@ -197,11 +204,14 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
     with Server("--port", str(port)) as server, server.client() as client:
         for _ in range(1 if quick else rounds):
             started = time.monotonic()
-            if started - began + longest > LIMIT_SECONDS:
+            if started - began + longest > limit:
                 break
             names = [name for name in (OURS, OURS_NORMAL, *peers) if name not in table.details]
             for name in names:
-                figures = _measure(table, name, server, client, f"redis://127.0.0.1:{port}", quick=quick)
+                with_urgent_customer = not quick and name != OURS_NORMAL
+                figures = _measure(
+                    table, name, server, client, f"redis://127.0.0.1:{port}", customers, urgent=with_urgent_customer
+                )
                 for figure, value in figures.items():
                     found[name][figure].append(value)
             longest = max(longest, time.monotonic() - started)
@@ -211,18 +221,20 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
     _add(table, {name: figures for name, figures in found.items() if "missing" not in table.details.get(name, {})})
 
 
-def _measure(table: Table, name: str, server: Server, client: Redis, url: str, *, quick: bool) -> dict[str, float]:
+def _measure(
+    table: Table, name: str, server: Server, client: Redis, url: str, customers: int, *, urgent: bool
+) -> dict[str, float]:
     """Return the value of each figure in one round of ours or of a peer; none, and the reason in ``table``, if it has none."""
     try:
-        return _figures(name, server, client, url, quick=quick)
+        return _figures(name, server, client, url, customers, urgent=urgent)
     except PeerError as error:
         table.details[name] = {"missing": str(error)}
         print(f"{name}: {error}", file=sys.stderr)
         return {}
 
 
-def _figures(name: str, server: Server, client: Redis, url: str, *, quick: bool) -> dict[str, float]:
-    customers = CUSTOMERS // 10 if quick else CUSTOMERS
+def _figures(name: str, server: Server, client: Redis, url: str, customers: int, *, urgent: bool) -> dict[str, float]:
+    most_mails = MOST_MAILS * max(1, customers // CUSTOMERS)
     processes = SLOTS if name in PEERS and PEERS[name].slots == 1 else 1
 
     def queue(tasks: int, *, users: int, held: int = 0) -> Queue:
@@ -236,7 +248,7 @@ def _figures(name: str, server: Server, client: Redis, url: str, *, quick: bool)
         return Ours(server, client, tasks, url, users=users, lanes=lanes, held=held)
 
     alone = night(queue(customers, users=customers, held=SLOTS), customers, mails=False, processes=processes)
-    job = queue(customers + MOST_MAILS, users=customers, held=SLOTS)
+    job = queue(customers + most_mails, users=customers, held=SLOTS)
     mailed = night(job, customers, mails=True, processes=processes)
     figures = {
         WAIT_P50: _percentile(mailed.waits, 0.5),
@@ -245,7 +257,7 @@ def _figures(name: str, server: Server, client: Redis, url: str, *, quick: bool)
         JOB_WITH_MAILS: mailed.seconds,
         LONGER: mailed.seconds / alone.seconds,
     }
-    if not quick and name != OURS_NORMAL:
+    if urgent:
         others = OTHERS * OTHERS_TASKS
         hostile = queue(URGENT_CUSTOMER_TASKS + others, users=1 + OTHERS)
         figures[OTHER_SHARE] = other_share(hostile, URGENT_CUSTOMER_TASKS, others, NOT_COUNTED, processes)
