@@ -23,6 +23,7 @@ from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
 from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
+from django_fairque.admin.pages.sla import SlaPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
 from django_fairque.admin.pages.upcoming import UpcomingPage
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 MENU: tuple[tuple[StrOrPromise, tuple[type[AdminPage], ...]], ...] = (
     (_("Now"), (OverviewPage, LivePage, IncidentsPage, QueuesPage)),
-    (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage)),
+    (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage, SlaPage)),
     (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage)),
     (_("System"), (WorkersPage, ModelEventsPage, ActsPage, AuditPage)),
 )

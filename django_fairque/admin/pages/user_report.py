@@ -15,7 +15,7 @@ from django.utils.cache import patch_cache_control
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.pages.base import AdminPage
+from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
 from django_fairque.monitoring.formatting import number
@@ -28,12 +28,35 @@ if TYPE_CHECKING:
 
 HOURS = (REPORT_HOURS, 24, 48)
 """The choices for the number of hours that are added up."""
-DOWNLOADS = {"csv": ("text/csv", report_csv), "json": ("application/json", report_json)}
+DOWNLOADS = {"csv": "text/csv", "json": "application/json"}
+"""The kinds of files, with their content types."""
 
 
-class UserReportPage(AdminPage):
-    """The report of one user, whose id is a part of the path. With ``?download=csv`` or ``json`` the response is a
-    file.
+class DownloadPage(AdminPage):
+    """A page whose figures can be downloaded: with ``?download=csv`` or ``json`` the response is a file."""
+
+    def write_file(self, kind: str) -> tuple[str, str]:
+        """Return the content of a file of this kind, and its name without the kind."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if (kind := request.GET.get("download", "")) in DOWNLOADS:
+            with suppress(FairQueueError, NotHereError):  # the page itself shows what is wrong
+                return self._download(kind)
+        return super().get(request, **kwargs)
+
+    def _download(self, kind: str) -> HttpResponse:
+        self._open_queue()
+        content, name = self.write_file(kind)
+        response = HttpResponse(content, content_type=DOWNLOADS[kind])
+        response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+        response["X-Content-Type-Options"] = "nosniff"
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+
+class UserReportPage(DownloadPage):
+    """The report of one user, whose id is a part of the path.
 
     The texts of errors are shown only with the permission to see dead letters.
     """
@@ -46,22 +69,10 @@ class UserReportPage(AdminPage):
     list_name = "users"
     refreshes = False  # a refresh would disturb an operator who copies the sentence
 
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        if (kind := request.GET.get("download", "")) in DOWNLOADS:
-            with suppress(FairQueueError):  # the page already shows a banner
-                return self._download(kind)
-        return super().get(request, **kwargs)
-
-    def _download(self, kind: str) -> HttpResponse:
-        self._open_queue()
-        content_type, write = DOWNLOADS[kind]
+    def write_file(self, kind: str) -> tuple[str, str]:
+        write = report_csv if kind == "csv" else report_json
         content = write(self._read_report(), has_errors=self.may("view_deadletter"))
-        response = HttpResponse(content, content_type=content_type)
-        name = re.sub("[^A-Za-z0-9.-]+", "-", self.key)[:60].strip("-.") or "user"
-        response["Content-Disposition"] = f'attachment; filename="report-{name}.{kind}"'
-        response["X-Content-Type-Options"] = "nosniff"
-        patch_cache_control(response, private=True, no_cache=True, no_store=True)
-        return response
+        return content, "report-" + (re.sub("[^A-Za-z0-9.-]+", "-", self.key)[:60].strip("-.") or "user")
 
     def _read_report(self) -> UserReport:
         return self.queue.user(self.key).report(self._hours)
