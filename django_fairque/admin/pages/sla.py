@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import NotHereError
 from django_fairque.admin.pages.user_report import DownloadPage
 from django_fairque.engine.statistics.sla_ledger import MAX_SLA_USERS
-from django_fairque.monitoring.formatting import number, printable
+from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.reports.sla_report import describe_cause, ledger_csv, ledger_object
 from django_fairque.monitoring.translations import word
 

@@ -17,7 +17,13 @@ class Command(QueueCommand):
     def add_arguments(self, parser: Parser) -> None:
         super().add_arguments(parser)
         add = parser.add_argument
-        add("--hours", type=positive, default=24, metavar="N", help=f"of the last N hours, up to {MAX_HOURS} (default: 24)")
+        add(
+            "--hours",
+            type=positive,
+            default=24,
+            metavar="N",
+            help=f"of the last N hours, up to {MAX_HOURS} (default: 24)",
+        )
         form = parser.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="as one JSON object")
         form.add_argument("--csv", action="store_true", help="as CSV")
