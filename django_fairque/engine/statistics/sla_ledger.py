@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from django_fairque.engine.model.durations import check_integer, now_us, number, to_us
 from django_fairque.engine.model.lanes import Lane, default_sla, read_lane, read_priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
-from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_together
+from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
 from django_fairque.engine.scripting.task_fields import read_task_fields
 from django_fairque.engine.statistics.queue_stats import HOUR_MICROSECONDS
 from django_fairque.engine.statistics.task_names import MAX_HOURS, TOTALS_KEY
@@ -38,12 +39,12 @@ LateCause = Literal[
 ]
 LATE_CAUSES: tuple[LateCause, ...] = get_args(LateCause)
 LATE_KEY = "stats:late"
-MAX_SLA_USERS = 100
+MAX_SLA_USERS = 50
 """The largest number of users in a ledger."""
-MAX_WAITING = 300
-"""The largest number of tasks of a shard that are read for those at risk, and for those that are late. If there are more,
-every part of the list is sampled."""
-_WINDOWS = 30
+MAX_WAITING, MAX_OTHERS = 100, 30
+"""The largest numbers of tasks of a shard that are read: those whose check is due, those that are late, those whose check
+comes soon; and those whose check comes later. If there are more, a sample from all parts of the list is read."""
+_WINDOWS = 10
 _LANE_OF: dict[bytes, Lane] = {b"u": "urgent", b"n": "normal", b"b": "bulk"}
 _LATE = re.compile(rb"(\w+):([unb]):(\d+):(.*)", re.DOTALL)
 _KEPT = re.compile(rb"\w+:\d+([unb]):(.*)", re.DOTALL)
@@ -79,7 +80,7 @@ class SlaFigures:
 class SlaLedger:
     """The SLAs of the last ``hours`` by the clock, from ``begin`` (Unix time) on. The latest hour has not ended.
 
-    ``lanes``, ``users`` and ``tasks`` (by task name) have those with most missed tasks first. ``users`` are at most 100;
+    ``lanes``, ``users`` and ``tasks`` (by task name) have those with most missed tasks first. ``users`` are at most 50;
     ``unlisted`` missed tasks are of other users. ``is_estimate`` is whether ``at_risk`` and ``late`` are estimates from a
     sample. The figures of ``missing_shards`` are left out.
     """
@@ -128,7 +129,7 @@ def _make_figures(name: str, counts: Counter[str]) -> SlaFigures:
 
 
 def sla_ledger(shards: Shards, hours: int, now: float | None) -> Operation[SlaLedger]:
-    """Read the ledger of the last ``hours``, in at most seven round trips."""
+    """Read the ledger of the last ``hours``, in at most eight round trips."""
     check_integer(hours, "hours", 1, MAX_HOURS)
     if now is None:
         ((seconds, microseconds),) = yield Read([("TIME",)])
@@ -180,39 +181,49 @@ def _add_ended(found: _Sums, records: Sequence[Mapping[bytes, bytes]]) -> None:
 
 def _read_waiting(commands: Commands, moment: int) -> Operation[_Waiting]:
     queued, warned = commands.keys.state("queued"), moment + to_us(commands.config.sla_at_risk_seconds)
-    size, soon, late, users = yield Read(
+    size, due, soon, late, users = yield Read(
         [
             ("ZCARD", queued),
-            ("ZCOUNT", queued, "-inf", warned),
+            ("ZCOUNT", queued, "-inf", moment),
+            ("ZCOUNT", queued, f"({moment}", warned),
             ("ZCOUNT", queued, NEVER_MICROSECONDS, "+inf"),
             ("ZREVRANGE", commands.keys("users"), 0, MAX_SLA_USERS - 1),
         ]
     )
-    # A late task that expires later is in the middle, with the tasks that are not at risk yet (lua/lib/deadlines.lua).
-    parts = [(0, soon), (soon, max(0, size - soon - late)), (size - late, late)]
-    windows = [list(_windows(first, count)) for first, count in parts]
-    replies = yield from read_each(
-        [[("ZRANGE", queued, *window) for window in some] for some in windows], only_sound=True
-    )
-    weights: dict[str, float] = {}
-    for (_, count), pages in zip(parts, replies, strict=True):
-        ids = {task_id.decode() for page in pages for task_id in page}
-        weights |= dict.fromkeys(ids, max(1.0, count / max(1, len(ids))) if count > MAX_WAITING else 1.0)
+    parts = [
+        *((0, due, MAX_WAITING), (size - late, late, MAX_WAITING)),
+        *((due, soon, MAX_WAITING), (due + soon, size - due - soon - late, MAX_OTHERS)),
+    ]
+    reads = [[("ZRANGE", queued, *window) for window in _windows(*part)] for part in parts]
+    found = [
+        [task_id.decode() for page in pages for task_id in page]
+        for pages in (yield from read_each(reads, only_sound=True))
+    ]
+    weights = {
+        task_id: max(1.0, count / len(ids)) if count > most else 1.0
+        for (_, count, most), ids in zip(parts, found, strict=True)
+        for task_id in ids
+    }
+    # Of tasks whose next check comes later, those at risk or late have a field `warn` (lua/lib/deadlines.lua). A late task
+    # with a later expiry is among the last part.
+    later = [*found[2], *found[3]]
+    has_warn = yield from read_sound([("HGET", commands.keys.task(task_id), "warn") for task_id in later])
+    ids = list(dict.fromkeys([*found[0], *found[1], *compress(later, has_warn)]))
     fields = ("user", "name", "priority", "sla", "ready", "created", "again", "returned", "died")
-    records = yield from read_task_fields(commands.keys, list(weights), *fields)
+    records = yield from read_task_fields(commands.keys, ids, *fields)
     tasks = []
-    for record, weight in zip(records, weights.values(), strict=True):
+    for record, task_id in zip(records, ids, strict=True):
         if record[0] is not None and (kind := _judge(commands, record, moment)):
             user, name = ((text or b"").decode("utf-8", "replace") for text in record[:2])
-            tasks.append((kind, user, read_lane(record[2] or b"3"), name, weight))
-    return _Waiting(tasks, any(weight > 1 for weight in weights.values()), [user.decode() for user in users])
+            tasks.append((kind, user, read_lane(record[2] or b"3"), name, weights[task_id]))
+    return _Waiting(tasks, any(task[-1] > 1 for task in tasks), [user.decode() for user in users])
 
 
-def _windows(first: int, count: int) -> Iterable[tuple[int, int]]:
-    """Return the first and last ranks of equal parts of a list, or of the whole list if it is short."""
-    if count <= MAX_WAITING:
+def _windows(first: int, count: int, most: int) -> Iterable[tuple[int, int]]:
+    """Return the first and last ranks of parts of a list with at most ``most`` entries together, or of the whole list."""
+    if count <= most:
         return [(first, first + count - 1)] if count > 0 else []
-    size = MAX_WAITING // _WINDOWS
+    size = most // _WINDOWS
     begins = (first + part * (count - size) // (_WINDOWS - 1) for part in range(_WINDOWS))
     return ((begin, begin + size - 1) for begin in begins)
 

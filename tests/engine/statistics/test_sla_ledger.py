@@ -223,19 +223,19 @@ def test_thousands_of_users_and_names_take_a_bounded_space_that_is_freed(make_qu
     key = f"fq:{{default:0}}:stats:late:{int(START) // 3600}"
     assert int(redis.hlen(key)) <= 2_000 + 101
     assert 0 < int(redis.ttl(key)) <= 26 * 3600
-    assert (len(ledger.users), len(ledger.tasks), ledger.unlisted) == (100, 101, users - 100)
+    assert (len(ledger.users), len(ledger.tasks), ledger.unlisted) == (50, 101, users - 50)
     assert sum(row.missed for row in ledger.tasks) == ledger.lanes[0].missed == users
 
 
 def test_the_numbers_of_very_many_waiting_tasks_are_estimated(queue: FairQueue) -> None:
     queue.push_batch([task(f"u{n % 3}", sla=10) for n in range(900)], now=START)
-    queue.push_batch([task("soon", sla=60) for _ in range(50)], now=START)
+    queue.push_batch([task("soon", sla=60) for _ in range(90)], now=START)
     sweep_all(queue, START + 40)
     ledger = queue.sla_ledger(now=START + 40)
     assert ledger.is_estimate
-    assert counts(ledger.lanes) == {"normal": (0, 0, 50, 900)}
+    assert counts(ledger.lanes) == {"normal": (0, 0, 90, 900)}
     assert [(row.name, row.late) for row in ledger.users][:3] == [
-        (f"u{n}", pytest.approx(300, abs=90)) for n in range(3)
+        (f"u{n}", pytest.approx(300, abs=120)) for n in range(3)
     ]
 
 
