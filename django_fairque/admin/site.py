@@ -23,11 +23,10 @@ from django_fairque.admin.pages.overview import OverviewPage
 from django_fairque.admin.pages.queues import QueuesPage
 from django_fairque.admin.pages.runs import RunPage, RunsPage
 from django_fairque.admin.pages.schedules import SchedulesPage
-from django_fairque.admin.pages.sla import SlaPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
 from django_fairque.admin.pages.upcoming import UpcomingPage
-from django_fairque.admin.pages.user_report import UserReportPage
+from django_fairque.admin.pages.user_report import SlaPage, UserReportPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue

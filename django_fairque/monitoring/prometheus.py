@@ -280,11 +280,11 @@ FAMILIES = (
         "sla_violated", "priority", _by_priority("sla_violated"), "Start deadlines (SLA) that a late start missed."
     ),
     _totals(
-        *("sla_kept_tasks", "lane", {lane: f"sla_kept:{lane}" for lane in LANES}),
+        *("sla_kept_tasks", "lane", {str(lane): f"sla_kept:{lane}" for lane in LANES}),
         "Tasks whose first start was within their SLA.",
     ),
     _totals(
-        *("sla_missed_tasks", "lane", {lane: f"sla_missed:{lane}" for lane in LANES}),
+        *("sla_missed_tasks", "lane", {str(lane): f"sla_missed:{lane}" for lane in LANES}),
         "Tasks whose first start was later than their SLA, or that ended without a start after it.",
     ),
 )

@@ -1,9 +1,8 @@
-"""The report of a user, for support staff and for the user: a sentence to copy, figures by hour and by day, and
-downloads.
-"""
+"""Pages with figures to download: the report of a user, for support staff and for the user, and the SLA ledger."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,19 +14,25 @@ from django.utils.cache import patch_cache_control
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
+from django_fairque.engine.users.sla_ledger import MAX_SLA_USERS
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_line
 from django_fairque.monitoring.reports.incident_impact import DAY_SECONDS
+from django_fairque.monitoring.reports.sla_report import describe_cause, ledger_csv, ledger_object
 from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_sentence
+from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from django_fairque.engine.users.history import UserPeriod
+    from django_fairque.engine.users.sla_ledger import SlaFigures, SlaLedger
 
 HOURS = (REPORT_HOURS, 24, 48)
 """The choices for the number of hours that are added up."""
+LEDGER_HOURS = (1, 24)
 DOWNLOADS = {"csv": "text/csv", "json": "application/json"}
 """The kinds of files, with their content types."""
 
@@ -125,3 +130,40 @@ def _rows(periods: Iterable[UserPeriod]) -> list[tuple[str, UserPeriod, float | 
 
 def _is_active(period: UserPeriod) -> bool:
     return bool(period.wait.count or period.finished or period.failed or period.dead)
+
+
+class SlaPage(DownloadPage):
+    """A table of lanes, one of users and one of task names, those with most missed tasks first."""
+
+    name = "sla"
+    title = gettext_lazy("SLA")
+    permission = "view_user"
+
+    def _read_ledger(self) -> SlaLedger:
+        hours = self.request.GET.get("hours", "24")
+        if hours not in map(str, LEDGER_HOURS):
+            raise NotHereError(_("hours must be 1 or 24, got %(hours)s.") % {"hours": hours})
+        return self.queue.sla_ledger(int(hours))
+
+    def write_file(self, kind: str) -> tuple[str, str]:
+        ledger = self._read_ledger()
+        return ledger_csv(ledger) if kind == "csv" else json.dumps(ledger_object(ledger)), f"sla-{self.queue_name}"
+
+    def template_context(self) -> dict[str, Any]:
+        ledger = self._read_ledger()
+        return {
+            "refresh": 15,
+            "ledger": ledger,
+            "hours": str(ledger.hours),
+            "choices": self.build_hour_links(LEDGER_HOURS),
+            "most": number(MAX_SLA_USERS),
+            "tables": [
+                (_("By lane"), [self._row(row, str(word(row.name))) for row in ledger.lanes]),
+                (_("By user"), [self._row(row, row.name, "users", user=row.name) for row in ledger.users]),
+                (_("By task name"), [self._row(row, row.name, "task_names", name=row.name) for row in ledger.tasks]),
+            ],
+        }
+
+    def _row(self, figures: SlaFigures, text: str, page: str = "", **query: str) -> tuple[str, str, SlaFigures, str]:
+        url = self.link(page, **query) if page and text else ""
+        return printable(text), url, figures, describe_cause(figures)

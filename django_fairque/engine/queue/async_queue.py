@@ -42,7 +42,6 @@ from django_fairque.engine.sharding.shards import AsyncAllShardsReader, Shards
 from django_fairque.engine.statistics import incidents as sync_incidents
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
-from django_fairque.engine.statistics.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures, attempt_totals, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import AsyncClient, AsyncTransport
@@ -52,6 +51,7 @@ from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
+from django_fairque.engine.users.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:

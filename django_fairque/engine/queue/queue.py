@@ -36,13 +36,13 @@ from django_fairque.engine.sharding.shards import Shards
 from django_fairque.engine.statistics import longest_waits, queue_stats
 from django_fairque.engine.statistics.health import Alert, Health, health, take_alerts
 from django_fairque.engine.statistics.incidents import Incidents
-from django_fairque.engine.statistics.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures, attempt_totals, task_names
 from django_fairque.engine.transport.cluster import is_cluster
 from django_fairque.engine.transport.connection import SyncClient, Transport
 from django_fairque.engine.users import organizations, start_estimates, users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
+from django_fairque.engine.users.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.users.users import UserQueue, UserStats
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 

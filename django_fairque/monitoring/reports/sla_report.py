@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from django_stubs_ext import StrOrPromise
 
-    from django_fairque.engine.statistics.sla_ledger import LateCause, SlaFigures, SlaLedger
+    from django_fairque.engine.users.sla_ledger import LateCause, SlaFigures, SlaLedger
 
 CAUSES: Mapping[LateCause, StrOrPromise] = {
     "queue_paused": _("the queue was paused"),
@@ -30,7 +30,7 @@ CAUSES: Mapping[LateCause, StrOrPromise] = {
     "behind_users": _("no worker for it was free"),
 }
 """The causes of late starts, as they were when the deadline passed."""
-CSV_COLUMNS = ("kind", "name", "kept", "missed", "kept_percent", "at_risk", "late", "cause")
+LEDGER_COLUMNS = ("kind", "name", "kept", "missed", "kept_percent", "at_risk", "late", "cause")
 
 
 def describe_cause(figures: SlaFigures) -> str:
@@ -47,7 +47,7 @@ def ledger_rows(ledger: SlaLedger) -> Iterator[dict[str, Any]]:
         for row in rows:
             percent = None if row.kept_share is None else round(100 * row.kept_share, 2)
             figures = (kind, row.name, row.kept, row.missed, percent, row.at_risk, row.late, row.cause)
-            yield {**dict(zip(CSV_COLUMNS, figures, strict=True)), "causes": dict(row.causes)}
+            yield {**dict(zip(LEDGER_COLUMNS, figures, strict=True)), "causes": dict(row.causes)}
 
 
 def ledger_object(ledger: SlaLedger) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def ledger_object(ledger: SlaLedger) -> dict[str, Any]:
 
 def ledger_csv(ledger: SlaLedger) -> str:
     """Return the ledger as CSV: a line for each lane, user and task name."""
-    return write_csv(CSV_COLUMNS, ledger_rows(ledger))
+    return write_csv(LEDGER_COLUMNS, ledger_rows(ledger))
 
 
 def ledger_lines(ledger: SlaLedger) -> Iterator[str]:

@@ -15,7 +15,7 @@ from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
-from django_fairque.engine.statistics.sla_ledger import LATE_CAUSES, SlaFigures, SlaLedger
+from django_fairque.engine.users.sla_ledger import LATE_CAUSES, SlaFigures, SlaLedger
 from django_fairque.monitoring.reports.sla_report import CAUSES
 from django_fairque.monitoring.wait_explanations import reasons
 from tests.counting import commands
