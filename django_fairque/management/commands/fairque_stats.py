@@ -127,11 +127,8 @@ class Command(QueueCommand):
 
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
-        if options["report"]:
-            yield from self._report()
-            return
-        if options["sla"]:
-            yield from self._ledger()
+        if options["report"] or options["sla"]:
+            yield from self._ledger() if options["sla"] else self._report()
             return
         if options["user"] is not None:
             user = queue.user(options["user"])

@@ -2,7 +2,7 @@
 --
 -- The first start of a task counts. A task that ended without a start has missed its SLA if its deadline had passed.
 -- Bulk tasks have an SLA only if they or their user have one of their own. `cause` in a task's record is set when its
--- deadline passes, or at the latest when it starts; monitoring/sla.py has the words for each cause.
+-- deadline passes, or at the latest when it starts; monitoring/reports/sla_report.py has the words for each cause.
 --
 -- include clock counters deadlines queues ring
 
