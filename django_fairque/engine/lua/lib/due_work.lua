@@ -132,7 +132,8 @@ local function attend(limit)
     else
       local notified = task.raw.warn
       if notified ~= 'late' and notified ~= 'missed' and deadlines.to_start(task) <= clock.now then
-        task.raw.warn, task.raw.cause = 'late', sla.cause(task)
+        task.raw.warn = 'late'
+        task.raw.cause = sla.cause(task)
         counters.count('sla_overdue', 1)
         counters.count('sla_overdue:' .. task.priority, 1)
         due_work.swept.overdue = due_work.swept.overdue + 1
