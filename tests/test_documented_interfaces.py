@@ -55,7 +55,7 @@ REFERENCE = re.compile(
 """Phrases with which it refers to another docstring."""
 NO_RETURN = re.compile(r"^(None|Never|NoReturn|Self)?$")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-READS = {"user_stats"}
+READS = {"sla_ledger", "user_stats"}
 """Methods of a queue that take ``now`` and change nothing."""
 HEADERS = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Yields|Raises):\s*$", re.MULTILINE)
 

@@ -26,7 +26,7 @@ from django_fairque.admin.pages.schedules import SchedulesPage
 from django_fairque.admin.pages.task_page import TaskPage
 from django_fairque.admin.pages.tasks import TaskNamesPage, TasksPage
 from django_fairque.admin.pages.upcoming import UpcomingPage
-from django_fairque.admin.pages.user_report import UserReportPage
+from django_fairque.admin.pages.user_report import SlaPage, UserReportPage
 from django_fairque.admin.pages.users import UsersPage
 from django_fairque.admin.pages.workers import WorkersPage
 from django_fairque.models import Queue
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MENU: tuple[tuple[StrOrPromise, tuple[type[AdminPage], ...]], ...] = (
     (_("Now"), (OverviewPage, LivePage, IncidentsPage, QueuesPage)),
-    (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage)),
+    (_("Customers"), (UsersPage, OrganizationsPage, LimitsPage, SlaPage)),
     (_("Tasks"), (TasksPage, TaskNamesPage, DeadLettersPage, DependenciesPage, RunsPage, SchedulesPage)),
     (_("System"), (WorkersPage, ModelEventsPage, ActsPage, AuditPage)),
 )

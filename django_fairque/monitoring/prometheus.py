@@ -23,7 +23,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from django_fairque.engine.inspection.worker_activity import short_name
-from django_fairque.engine.model.lanes import CLASS_NAMES
+from django_fairque.engine.model.lanes import CLASS_NAMES, LANES
 from django_fairque.engine.model.options import STARVABLE_PRIORITIES
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
@@ -305,6 +305,14 @@ FAMILIES = (
     ),
     _totals(
         "sla_violated", "priority", _by_priority("sla_violated"), "Start deadlines (SLA) that a late start missed."
+    ),
+    _totals(
+        *("sla_kept_tasks", "lane", {str(lane): f"sla_kept:{lane}" for lane in LANES}),
+        "Tasks whose first start was within their SLA.",
+    ),
+    _totals(
+        *("sla_missed_tasks", "lane", {str(lane): f"sla_missed:{lane}" for lane in LANES}),
+        "Tasks whose first start was later than their SLA, or that ended without a start after it.",
     ),
 )
 

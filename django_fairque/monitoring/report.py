@@ -287,7 +287,7 @@ def history_lines(history: UserHistory) -> Iterator[str]:
         (
             label,
             *map(number, (total.finished, total.failed, total.dead)),
-            share(total.sla_kept / (total.sla_kept + total.sla_missed)) if total.wait.count else "-",
+            share(total.sla_kept / (total.sla_kept + total.sla_missed)) if total.sla_kept + total.sla_missed else "-",
             *(duration(value) if total.wait.count else "-" for value in (total.wait.p50, total.wait.p95)),
         )
         for label, total in totals.items()

@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 
+from django_fairque.engine.model.task import Task
 from tests.admin.dead_letters import bury
 from tests.admin.page_reader import content_of, led_to, log_in, page_url, read, words_of
 from tests.fixture_types import Client, FairQueue
@@ -68,3 +69,42 @@ def test_an_unknown_user_has_an_empty_report(admin_client: Client, queue: FairQu
     assert "None of your tasks has ended since" in words
     assert led_to(admin_client, page_url("user_report", "x" * 300), "users")
     assert led_to(admin_client, page_url("user_report", "x" * 300), "users", {"download": "csv"})
+
+
+@pytest.fixture
+def late(queue: FairQueue) -> None:
+    """A task of a hostile user that missed its SLA while the user was paused, one that kept its SLA, and one at risk."""
+    queue.push(Task.create(HOSTILE, 3, None, name="shop.late", sla=1e-6))
+    queue.user(HOSTILE).pause()
+    queue.sweep()
+    queue.user(HOSTILE).resume()
+    queue.push(Task.create("bob", 3, None, name="shop.send", lane="urgent"))
+    for lease in queue.pop_batch(2, "w"):
+        queue.finish(lease)
+    queue.push(Task.create("bob", 3, None, name="shop.send", sla=1e-6))
+
+
+@pytest.mark.usefixtures("late")
+def test_the_page_of_slas_has_kept_and_missed_tasks_with_the_cause(admin_client: Client) -> None:
+    text = content_of(read(admin_client, page_url("sla")))
+    assert "<script>" not in text
+    words = words_of(text)
+    assert "normal 0 % 0 1 0 1 its user was paused" in words
+    assert "urgent 100 % 1 0 0 0 –" in words
+    assert "bob 100 % 1 0 0 1 –" in words
+    assert "shop.late 0 % 0 1 0 0 its user was paused" in words
+    assert "hours must be 1 or 24, got 7." in led_to(admin_client, page_url("sla"), "sla", {"hours": "7"})
+
+
+@pytest.mark.usefixtures("late")
+def test_the_files_of_slas_have_a_row_for_each_lane_user_and_name(admin_client: Client) -> None:
+    answer = admin_client.get(page_url("sla"), {"download": "csv", "hours": "1"})
+    assert answer["Content-Disposition"] == 'attachment; filename="sla-default.csv"'
+    rows = {(row["kind"], row["name"]): row for row in csv.DictReader(StringIO(answer.content.decode()))}
+    assert set(rows) == {
+        *(("lane", "normal"), ("lane", "urgent"), ("user", f"'{HOSTILE}"), ("user", "bob")),
+        *(("task", "shop.late"), ("task", "shop.send")),
+    }
+    assert rows["task", "shop.late"]["cause"] == "user_paused"
+    found = json.loads(admin_client.get(page_url("sla"), {"download": "json"}).content)
+    assert (found["hours"], len(found["rows"]), found["unlisted_missed"]) == (24, 6, 0)

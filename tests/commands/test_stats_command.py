@@ -288,3 +288,18 @@ def test_the_oldest_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(q
     queue.sweep()
     queue.push(Task.create("young", 3, 1, sla=5))
     assert "oldest wait 1 min 3" in run()
+
+
+def test_the_slas_are_printed_as_tables_json_and_csv(run: Run, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, None, name="late", sla=1e-6))
+    queue.user("ann").pause()
+    queue.sweep()
+    queue.user("ann").resume()
+    queue.finish(pop(queue))
+    lines = [" ".join(line.split()) for line in run("--sla").splitlines()]
+    assert "ann 0 1 0 % 0 0 its user was paused" in lines
+    rows = json.loads(run("--sla", "--json", "--since", "2h"))["rows"]
+    assert [(row["kind"], row["name"], row["causes"]) for row in rows] == [
+        (kind, name, {"user_paused": 1}) for kind, name in (("lane", "normal"), ("user", "ann"), ("task", "late"))
+    ]
+    assert run("--sla", "--csv").splitlines()[1] == "lane,normal,0,1,0.0,0,0,user_paused"

@@ -1,9 +1,8 @@
-"""The report of a user, for support staff and for the user: a sentence to copy, figures by hour and by day, and
-downloads.
-"""
+"""Pages with figures to download: the report of a user, for support staff and for the user, and the SLA ledger."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,25 +14,54 @@ from django.utils.cache import patch_cache_control
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_fairque.admin.pages.base import AdminPage
+from django_fairque.admin.charts import printable
+from django_fairque.admin.pages.base import AdminPage, NotHereError
 from django_fairque.engine.model.errors import FairQueueError
 from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
+from django_fairque.engine.users.sla_ledger import MAX_SLA_USERS
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_line
 from django_fairque.monitoring.reports.incident_impact import DAY_SECONDS
+from django_fairque.monitoring.reports.sla_report import describe_cause, ledger_csv, ledger_object
 from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_sentence
+from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
     from django_fairque.engine.users.history import UserPeriod
+    from django_fairque.engine.users.sla_ledger import SlaFigures, SlaLedger
 
 HOURS = (REPORT_HOURS, 24, 48)
 """The choices for the number of hours that are added up."""
-DOWNLOADS = {"csv": ("text/csv", report_csv), "json": ("application/json", report_json)}
+LEDGER_HOURS = (1, 24)
+DOWNLOADS = {"csv": "text/csv", "json": "application/json"}
+"""The kinds of files, with their content types."""
 
 
-class UserReportPage(AdminPage):
-    """The report of one user, whose id is a part of the path. With ``?download=csv`` or ``json`` the response is a
-    file.
+class DownloadPage(AdminPage):
+    """A page whose figures can be downloaded: with ``?download=csv`` or ``json`` the response is a file."""
+
+    def write_file(self, kind: str) -> tuple[str, str]:
+        """Return the content of a file of this kind, and its name without the kind."""
+        raise NotImplementedError
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if (kind := request.GET.get("download", "")) in DOWNLOADS:
+            with suppress(FairQueueError, NotHereError):  # the page itself shows what is wrong
+                return self._download(kind)
+        return super().get(request, **kwargs)
+
+    def _download(self, kind: str) -> HttpResponse:
+        self._open_queue()
+        content, name = self.write_file(kind)
+        response = HttpResponse(content, content_type=DOWNLOADS[kind])
+        response["Content-Disposition"] = f'attachment; filename="{name}.{kind}"'
+        response["X-Content-Type-Options"] = "nosniff"
+        patch_cache_control(response, private=True, no_cache=True, no_store=True)
+        return response
+
+
+class UserReportPage(DownloadPage):
+    """The report of one user, whose id is a part of the path.
 
     The texts of errors are shown only with the permission to see dead letters.
     """
@@ -46,22 +74,10 @@ class UserReportPage(AdminPage):
     list_name = "users"
     refreshes = False  # a refresh would disturb an operator who copies the sentence
 
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
-        if (kind := request.GET.get("download", "")) in DOWNLOADS:
-            with suppress(FairQueueError):  # the page already shows a banner
-                return self._download(kind)
-        return super().get(request, **kwargs)
-
-    def _download(self, kind: str) -> HttpResponse:
-        self._open_queue()
-        content_type, write = DOWNLOADS[kind]
+    def write_file(self, kind: str) -> tuple[str, str]:
+        write = report_csv if kind == "csv" else report_json
         content = write(self._read_report(), has_errors=self.may("view_deadletter"))
-        response = HttpResponse(content, content_type=content_type)
-        name = re.sub("[^A-Za-z0-9.-]+", "-", self.key)[:60].strip("-.") or "user"
-        response["Content-Disposition"] = f'attachment; filename="report-{name}.{kind}"'
-        response["X-Content-Type-Options"] = "nosniff"
-        patch_cache_control(response, private=True, no_cache=True, no_store=True)
-        return response
+        return content, "report-" + (re.sub("[^A-Za-z0-9.-]+", "-", self.key)[:60].strip("-.") or "user")
 
     def _read_report(self) -> UserReport:
         return self.queue.user(self.key).report(self._hours)
@@ -114,3 +130,40 @@ def _rows(periods: Iterable[UserPeriod]) -> list[tuple[str, UserPeriod, float | 
 
 def _is_active(period: UserPeriod) -> bool:
     return bool(period.wait.count or period.finished or period.failed or period.dead)
+
+
+class SlaPage(DownloadPage):
+    """A table of lanes, one of users and one of task names, those with most missed tasks first."""
+
+    name = "sla"
+    title = gettext_lazy("SLA")
+    permission = "view_user"
+
+    def _read_ledger(self) -> SlaLedger:
+        hours = self.request.GET.get("hours", "24")
+        if hours not in map(str, LEDGER_HOURS):
+            raise NotHereError(_("hours must be 1 or 24, got %(hours)s.") % {"hours": hours})
+        return self.queue.sla_ledger(int(hours))
+
+    def write_file(self, kind: str) -> tuple[str, str]:
+        ledger = self._read_ledger()
+        return ledger_csv(ledger) if kind == "csv" else json.dumps(ledger_object(ledger)), f"sla-{self.queue_name}"
+
+    def template_context(self) -> dict[str, Any]:
+        ledger = self._read_ledger()
+        return {
+            "refresh": 15,
+            "ledger": ledger,
+            "hours": str(ledger.hours),
+            "choices": self.build_hour_links(LEDGER_HOURS),
+            "most": number(MAX_SLA_USERS),
+            "tables": [
+                (_("By lane"), [self._row(row, str(word(row.name))) for row in ledger.lanes]),
+                (_("By user"), [self._row(row, row.name, "users", user=row.name) for row in ledger.users]),
+                (_("By task name"), [self._row(row, row.name, "task_names", name=row.name) for row in ledger.tasks]),
+            ],
+        }
+
+    def _row(self, figures: SlaFigures, text: str, page: str = "", **query: str) -> tuple[str, str, SlaFigures, str]:
+        url = self.link(page, **query) if page and text else ""
+        return printable(text), url, figures, describe_cause(figures)

@@ -53,6 +53,7 @@ from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
 from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
+from django_fairque.engine.users.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
 if TYPE_CHECKING:
@@ -682,6 +683,11 @@ class AsyncFairQueue(executor.QueueOfShards):
     async def attempt_totals(self) -> dict[str, AttemptTotals]:
         """Return the attempts since the queue's first task by task name: at most 100 names, and "" for all others."""
         return await self._read_all_shards(attempt_totals)
+
+    async def sla_ledger(self, hours: int = 24, *, now: float | None = None) -> SlaLedger:
+        """Return the SLAs of the last ``hours`` by the clock (1 to 24; 24 by default), kept, missed and at risk, by user, lane
+        and task name."""
+        return await self._read_all_shards(lambda shards: sla_ledger(shards, hours, now))
 
     async def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default.

@@ -42,6 +42,7 @@ from django_fairque.engine.transport.connection import SyncClient, Transport
 from django_fairque.engine.users import organizations, start_estimates, users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.organizations import OrganizationQueue, OrganizationStats
+from django_fairque.engine.users.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.users.users import UserQueue, UserStats
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
@@ -655,6 +656,11 @@ class FairQueue(executor.QueueOfShards):
     def attempt_totals(self) -> dict[str, AttemptTotals]:
         """Return the attempts since the queue's first task by task name: at most 100 names, and "" for all others."""
         return self._read_all_shards(attempt_totals)
+
+    def sla_ledger(self, hours: int = 24, *, now: float | None = None) -> SlaLedger:
+        """Return the SLAs of the last ``hours`` by the clock (1 to 24; 24 by default), kept, missed and at risk, by user, lane
+        and task name."""
+        return self._read_all_shards(lambda shards: sla_ledger(shards, hours, now))
 
     def longest_waits(self, limit: int = 50) -> PartialList[WaitingTask]:
         """Return tasks that could start now, the longest wait first: at most ``limit``, from 1 to 1000; 50 by default.

@@ -163,7 +163,7 @@ def _parse_attempts(
     for record, part in zip(records, [*parts] * (len(records) // len(parts)), strict=True):
         for field, value in record.items():
             result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
-            yield result, int(bucket), name, part * int(value)
+            yield result, int(bucket.rstrip("unb")), name, part * int(value)  # without the lane of a kept SLA
 
 
 def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:

@@ -35,8 +35,9 @@ class UserPeriod:
     """The activity of one user in the ``seconds`` from ``begin`` (Unix time) on. The latest period has not ended.
 
     These are numbers: ``finished`` tasks, ``failed`` attempts (also of processes that crashed, and of leases that ended),
-    ``dead`` (new dead letters), and attempts that started within their SLA (``sla_kept``) or after it (``sla_missed``).
-    ``wait`` are percentiles of the waits of these attempts, right to a factor of 1.8. An attempt counts when it ends.
+    ``dead`` (new dead letters), and tasks whose first start was within their SLA (``sla_kept``) or not (``sla_missed``, also
+    tasks that expired or were canceled after their deadline). ``wait`` are percentiles of the waits of all attempts, right to
+    a factor of 1.8. An attempt counts when it ends.
     """
 
     begin: int

@@ -35,6 +35,7 @@ from django_fairque.monitoring.report import (
 )
 from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS
 from django_fairque.monitoring.reports.sizing import measure_sizing, sizing_lines
+from django_fairque.monitoring.reports.sla_report import ledger_csv, ledger_lines, ledger_object
 from django_fairque.monitoring.reports.user_report import report_csv, report_json, report_lines
 
 if TYPE_CHECKING:
@@ -65,10 +66,15 @@ class Command(QueueCommand):
             action="store_true",
             help="with --user: its last 2 hours in one sentence, by hour and day, and its errors",
         )
-        add("--csv", action="store_true", help="with --report: as CSV")
+        add("--csv", action="store_true", help="with --report or --sla: as CSV")
+        add(
+            "--sla",
+            action="store_true",
+            help="the SLAs of the last 24 hours, kept, missed and at risk by lane, user and task name, with causes instead",
+        )
         add("--names", action="store_true", help="the tasks of the last hour by name instead, most attempts first")
         since = f"with --names: the tasks of the last hours, from 1h (the default) to {MAX_HOURS}h, in whole hours"
-        since = f"{since}; with --report: up to {USER_HOURS}h by the clock"
+        since = f"{since}; with --sla: by the clock, 24h by default; with --report: up to {USER_HOURS}h by the clock"
         add("--since", type=age, metavar="AGE", help=since)
         NAME_LIST.add_options(parser, with_json=False)
         add(
@@ -121,8 +127,8 @@ class Command(QueueCommand):
 
     def _figures(self) -> Iterator[str]:
         queue, options = self.queue, self.options
-        if options["report"]:
-            yield from self._report()
+        if options["report"] or options["sla"]:
+            yield from self._ledger() if options["sla"] else self._report()
             return
         if options["user"] is not None:
             user = queue.user(options["user"])
@@ -165,6 +171,15 @@ class Command(QueueCommand):
         if top:
             yield ""
             yield from top_lines(top)
+
+    def _ledger(self) -> Iterator[str]:
+        options = self.options
+        ledger = self.queue.sla_ledger(round((options["since"] or MAX_HOURS * HOUR_SECONDS) / HOUR_SECONDS))
+        with translation.override("en"):  # commands print English in every locale
+            if options["json"]:
+                yield json.dumps(ledger_object(ledger))
+            else:
+                yield from ledger_csv(ledger).splitlines() if options["csv"] else ledger_lines(ledger)
 
     def _report(self) -> Iterator[str]:
         options, hours = self.options, (self.options["since"] or REPORT_HOURS * HOUR_SECONDS) / HOUR_SECONDS
@@ -214,8 +229,8 @@ def _check_times(options: dict[str, Any]) -> None:
     if count is not None and (watch is None or count < 1):
         raise ValueError("--count takes a number of at least 1, and goes with --watch")
     since = options["since"]
-    if since is not None and not (options["names"] or options["report"]):
-        raise ValueError("--since belongs to --names or --report: give both")
+    if since is not None and not (options["names"] or options["report"] or options["sla"]):
+        raise ValueError("--since belongs to --names, --report or --sla: give both")
     most = USER_HOURS if options["report"] else MAX_HOURS
     if since is not None and since not in range(HOUR_SECONDS, (most + 1) * HOUR_SECONDS, HOUR_SECONDS):
         raise ValueError(f"--since takes whole hours from 1h to {most}h, got {duration(since)}")
@@ -227,8 +242,10 @@ def _check_rows(options: dict[str, Any]) -> None:
         raise ValueError("--limit, --sort and --reverse belong to --names: give both")
     if options["report"] and (options["user"] is None or watch is not None):
         raise ValueError("--report goes with --user, and not with --watch")
-    if options["csv"] and (options["json"] or not options["report"]):
-        raise ValueError("--csv goes with --report, and not with --json")
+    if options["csv"] and (options["json"] or not (options["report"] or options["sla"])):
+        raise ValueError("--csv goes with --report or --sla, and not with --json")
+    if options["sla"] and (options["names"] or options["sizing"] or top is not None or options["user"] is not None):
+        raise ValueError("--sla does not go with --names, --sizing, --top and --user")
     if options["names"] and (top is not None or options["user"] is not None):
         raise ValueError("--names does not go with --top and --user")
     if top is not None and (top < 1 or options["user"] is not None):

@@ -18,7 +18,7 @@ from django_fairque.monitoring.redaction import redacted_line
 from django_fairque.monitoring.report import history_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django_fairque.engine.users.history import UserPeriod
     from django_fairque.engine.users.report import UserReport
@@ -118,7 +118,7 @@ def report_lines(report: UserReport) -> Iterator[str]:
     if report.errors:
         yield ""
         rows = [
-            (number(group.count), _utc(group.oldest), group.name, redacted_line(group.sample))
+            (number(group.count), format_utc(group.oldest), group.name, redacted_line(group.sample))
             for group in report.errors
         ]
         yield from table([("dead", "first", "task", "error"), *rows], align="<")
@@ -140,20 +140,25 @@ def report_json(report: UserReport, *, has_errors: bool = True) -> str:
 
 
 def report_csv(report: UserReport, *, has_errors: bool = True) -> str:
-    """Return the report as CSV: a line for each hour and each day, the latest first, and a line for each error. If a
-    text would begin a formula in a spreadsheet, an apostrophe is put before it.
-    """
+    """Return the report as CSV: a line for each hour and each day, the latest first, and a line for each error."""
     rows: list[dict[str, Any]] = [
         {"kind": kind, **_figures(period)}
         for kind, periods in (("hour", report.history.hours), ("day", report.history.days))
         for period in reversed(periods)
     ]
     rows += [{"kind": "error", **error} for error in (_errors(report) if has_errors else ())]
+    return write_csv(CSV_COLUMNS, ({"user": report.user_id, **row} for row in rows))
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with these columns. If a text would begin a formula in a spreadsheet, an apostrophe is put before
+    it.
+    """
     output = StringIO()
-    writer = csv.DictWriter(output, CSV_COLUMNS, extrasaction="ignore")
+    writer = csv.DictWriter(output, columns, extrasaction="ignore")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: _cell(value) for name, value in {"user": report.user_id, **row}.items()})
+        writer.writerow({name: _cell(value) for name, value in row.items()})
     return output.getvalue()
 
 
@@ -171,7 +176,7 @@ def _figures(period: UserPeriod) -> dict[str, Any]:
         *(round(seconds, 3) if wait.count else None for seconds in (wait.p50, wait.p95)),
     )
     return {
-        "begin": _utc(period.begin),
+        "begin": format_utc(period.begin),
         "seconds": period.seconds,
         **dict(zip(_FIGURES, (*counts, *shares), strict=True)),
     }
@@ -180,8 +185,8 @@ def _figures(period: UserPeriod) -> dict[str, Any]:
 def _errors(report: UserReport) -> list[dict[str, Any]]:
     return [
         {
-            "begin": _utc(group.oldest),
-            "last": _utc(group.newest),
+            "begin": format_utc(group.oldest),
+            "last": format_utc(group.newest),
             "dead_letters": group.count,
             "task": group.name,
             "type": group.failure_type.value,
@@ -192,5 +197,6 @@ def _errors(report: UserReport) -> list[dict[str, Any]]:
     ]
 
 
-def _utc(moment: float) -> str:
+def format_utc(moment: float) -> str:
+    """Format a Unix time in UTC, without fractions of a second."""
     return datetime.fromtimestamp(int(moment), tz=timezone.utc).isoformat().replace("+00:00", "Z")

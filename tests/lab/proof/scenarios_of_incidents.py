@@ -85,3 +85,18 @@ def a_crash_of_a_name_too_many(scene: Scene) -> Act:
     hour = int(scene.now // HOUR)
     scene.redis.hset(P + "stats:attempts:names", mapping={f"n{number}": hour for number in range(100)})
     return lambda queue: queue.settle([Outcome.crash(lease, "its process was killed")], now=scene.now)
+
+
+def an_end_of_a_late_task_among_too_many(scene: Scene) -> Act:
+    scene.push("late", name="n", sla=1)
+    scene.now += 100
+    (lease,) = scene.pop()
+    late = {f"capped:n:{len(str(number))}:{number}n": 1 for number in range(2_000)}
+    scene.redis.hset(P + f"stats:late:{int(scene.now // HOUR)}", mapping=late)
+    return lambda queue: queue.settle([Outcome.finish(lease)], now=scene.now)
+
+
+def a_cancel_of_a_late_task(scene: Scene) -> Act:
+    scene.push("late", name="n", sla=1)
+    scene.now += 100
+    return lambda queue: queue.cancel("late", now=scene.now)

@@ -7,7 +7,7 @@
 --         empty one, only tasks that are queued or scheduled are canceled
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    9 commands a task
--- include keys options clock replies slot statistics writes ring users saving task_record moves dependents removal acts
+-- include keys options clock replies slot statistics writes ring users saving task_record moves dependents removal acts task_names
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
@@ -31,9 +31,13 @@ for i = 1, size do
     tasks[#tasks + 1] = task
   end
 end
-if #tasks > 0 then statistics.touch_minute() end
+if #tasks > 0 then
+  statistics.touch_minute()
+  task_names.touch()
+end
 slot.touch_all()
 for _, task in ipairs(tasks) do
+  if task_names.note_sla(task) then redis.call('HSET', task.key, 'again', 1) end
   removal.cancel(task, act and act.reason or reason)
   if act then
     redis.call('HSET', task.key, 'act', act.id)

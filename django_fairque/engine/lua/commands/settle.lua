@@ -115,7 +115,7 @@ local function run_later(task, retries, deliveries, ...)
   if task.most then redis.call('HSET', task.key, 'snoozes', numbers.exact((numbers.read(task.raw.snoozes) or 0) + 1)) end
   history.add(task.id, 'failed', task.worker, task.body, task.report, task)
   if task.is_suspect then redis.call('HSET', task.key, 'suspect', '') end -- its process survived, so the task is not suspected of ending processes any more
-  moves.to_scheduled(task.owner, task, clock.now + task.delay, 'retries', numbers.exact(retries), 'deliveries', numbers.exact(deliveries), 'done', mark(task, RETRIED), ...)
+  moves.to_scheduled(task.owner, task, clock.now + task.delay, 'retries', numbers.exact(retries), 'deliveries', numbers.exact(deliveries), 'done', mark(task, RETRIED), 'again', 1, ...)
   counters.count('retried', 1)
   return RETRIED
 end
@@ -185,9 +185,11 @@ function handlers.poison(task)
   return DEAD
 end
 
+local function has_begun(task) return (task.took or 0) > 0 end
+
 local function give_back(task, kind)
   local code = leases.give_back(task.owner, task, kind, task.body, task.report, kind == 'released' and task.delay or nil)
-  redis.call('HSET', task.key, 'done', mark(task, code))
+  redis.call('HSET', task.key, 'done', mark(task, code), unpack(has_begun(task) and { 'again', 1 } or {}))
   return code
 end
 
@@ -207,7 +209,11 @@ local at = FIRST_ARG + 1 + size * STRIDE
 local limit = tonumber(ARGV[at])
 for _, task in ipairs(ended) do
   local kind, code = task.kind, task.kind and handlers[task.kind](task) or finish(task)
-  if kind ~= 'release' then leases.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed') end
+  if kind ~= 'release' then
+    leases.note_attempt(task, not kind and 'finished' or (kind ~= 'later' and kind ~= 'discard' or code == DEAD) and 'failed')
+  elseif has_begun(task) then
+    task_names.note_sla(task)
+  end
   codes[task.index] = code
 end
 if finished > 0 then

@@ -22,6 +22,7 @@ local STATS = {
   'replies', 'replies_before', 'replies_in', 'active_users', 'hour', 'recent:0', 'recent:1',
   'lease', 'heartbeat', 'signed', 'sampled', 'sla_violated', 'format', 'reserved', 'limited', 'parked', 'limit_turn',
   'guaranteed', 'guarantee_clock', 'incidents', 'acts', 'failed', 'run:sum', 'wait:sum', 'wait_urgent:sum', 'wait_bulk:sum',
+  'sla_kept:urgent', 'sla_kept:normal', 'sla_kept:bulk', 'sla_missed:urgent', 'sla_missed:normal', 'sla_missed:bulk',
 }
 local KEPT = 100 -- the largest number of shards whose counters are kept
 local kept, size = {}, 0 -- by the key of the counters

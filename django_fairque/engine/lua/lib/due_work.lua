@@ -2,7 +2,7 @@
 -- end, and dependents of ended tasks. Each kind handles a limited number of due items in one consistent step: read all,
 -- write all, commit. Used by sweep, and by pop and settle before they hand out tasks.
 --
--- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents task_names
+-- include numbers calls keys options counters clock slot statistics writes alerts records organizations users queues rate limits saving task_record deadlines moves leases dependents task_names sla
 
 local due_work = {}
 
@@ -30,7 +30,7 @@ local function tasks_of(ids, state)
     end
   end
   if #tasks > 0 then statistics.touch_minute() end
-  if #tasks > 0 and state == 'started' then task_names.touch() end
+  if #tasks > 0 and (state == 'started' or state == 'queued') then task_names.touch() end
   slot.touch_all()
   return tasks
 end
@@ -125,6 +125,7 @@ end
 local function attend(limit)
   for _, task in ipairs(due_tasks('queued', limit)) do
     if task.expires and task.expires <= clock.now then
+      task_names.note_sla(task)
       moves.leave_waiting(task.owner, task)
       moves.expire(task)
       due_work.swept.expired = due_work.swept.expired + 1
@@ -132,6 +133,7 @@ local function attend(limit)
       local notified = task.raw.warn
       if notified ~= 'late' and notified ~= 'missed' and deadlines.to_start(task) <= clock.now then
         task.raw.warn = 'late'
+        task.raw.cause = sla.cause(task)
         counters.count('sla_overdue', 1)
         counters.count('sla_overdue:' .. task.priority, 1)
         due_work.swept.overdue = due_work.swept.overdue + 1
@@ -143,7 +145,7 @@ local function attend(limit)
         counters.count('sla_at_risk:' .. task.priority, 1)
         due_work.swept.at_risk = due_work.swept.at_risk + 1
       end
-      if task.raw.warn ~= notified then redis.call('HSET', task.key, 'warn', task.raw.warn) end
+      if task.raw.warn ~= notified then redis.call('HSET', task.key, 'warn', task.raw.warn, unpack(task.raw.cause and { 'cause', task.raw.cause } or {})) end
       local starving = deadlines.starving(task)
       if starving and starving <= clock.now then promote(task) end
       writes.zadd(K['state:queued'], deadlines.next_check(task), task.id)

@@ -1,7 +1,7 @@
 -- Hand out the next tasks. `selection.select` (lib/selection.lua) chooses them, then all changes are written. Used by
 -- the commands pop and settle.
 --
--- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task user_periods limit_turns turns selection
+-- include heads numbers calls keys lists options counters clock replies slot statistics writes alerts ring users limits saving task_record deadlines moves windows next_task user_periods limit_turns turns selection sla task_names
 
 local fetch = {}
 
@@ -136,7 +136,8 @@ end
 
 local function bury_expired()
   for _, task in ipairs(next_task.expired) do
-    writes.zrem(K['state:queued'], task.id);
+    writes.zrem(K['state:queued'], task.id)
+    if not task.bury then task_names.note_sla(task) end;
     (task.bury or moves.expire)(task)
   end
   for _, id in ipairs(next_task.dropped_ids) do writes.zrem(K['state:queued'], id) end
@@ -184,7 +185,10 @@ function fetch.hand_out(reply, limit, at, is_look)
   note_quarantined(taken)
   for _, task in ipairs(expired) do slot.touch(keys.history(task.id)) end
   for _, task in ipairs(expired) do user_periods.touch(task.owner) end
-  if #expired > 0 then statistics.touch_minute() end
+  if #expired > 0 then
+    statistics.touch_minute()
+    task_names.touch()
+  end
   slot.touch_all()
   for i, task in ipairs(taken) do
     task.token = shard.token + i
@@ -215,7 +219,8 @@ function fetch.hand_out(reply, limit, at, is_look)
       unpack(marks_of(task)))
     task.deadline = deadlines.to_start(task)
     if task.deadline < now and task.raw.warn ~= 'missed' then -- a missed SLA is counted once, and not again at a retry
-      redis.call('HSET', task.key, 'warn', 'missed')
+      task.raw.cause = task.raw.cause or sla.cause(task)
+      redis.call('HSET', task.key, 'warn', 'missed', 'cause', task.raw.cause)
       counters.count('sla_violated', 1)
       counters.count('sla_violated:' .. task.priority, 1)
       statistics.tally('violated', 1)

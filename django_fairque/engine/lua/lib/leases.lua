@@ -86,5 +86,9 @@ end
 -- Give back a task whose worker is gone, so that nobody will report its attempt.
 function leases.give_back_unreported(task, kind, reason)
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
-  if kind ~= 'released' then leases.note_attempt(task, 'failed', releases.of_worker(task.worker)) end
+  if kind ~= 'released' then
+    leases.note_attempt(task, 'failed', releases.of_worker(task.worker))
+  elseif task.has_started then
+    task_names.note_sla(task)
+  end
 end

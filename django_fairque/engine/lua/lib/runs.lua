@@ -4,7 +4,7 @@
 -- data of the tasks that it handed out last, and a call that reports outcomes checks with one command whether the
 -- records of these tasks exist.
 --
--- include calls keys counters task_record
+-- include calls keys counters task_record sla
 
 local runs = {}
 
@@ -22,6 +22,7 @@ function runs.keep(tasks, worker, started)
   for _, task in ipairs(tasks) do
     if number_kept >= KEPT then kept, number_kept, kept_before = {}, 0, kept end
     task.state, task.worker, task.started, task.kept_with = 'started', worker, started, counters.shard
+    sla.note_start(task)
     task.raw, task.owner, task.text, task.limit_list = nil, nil, nil, nil
     kept[task.key], number_kept = task, number_kept + 1
   end

@@ -1,31 +1,67 @@
--- Counters of ended attempts by task name: totals since the first task, and run times by hour.
+-- Counters by task name: of ended attempts since the first task, of their run times by hour, and of tasks by hour that
+-- kept or missed their SLA.
 --
 -- `stats:attempts` has two counters for each name: of attempts that failed, and of all other attempts, which passed.
--- `stats:attempts:{hour}` counts the same attempts by the bucket of their run time. `stats:attempts:names` has the
--- latest hour of each name. At most 100 names are kept; attempts of further names count under the empty name. A name
+-- `stats:attempts:{hour}` counts the same attempts by the bucket of their run time; behind the bucket stands the lane
+-- (u, n or b) if the task kept its SLA with this attempt. `stats:late:{hour}` counts the tasks that missed it, by
+-- cause, lane, user and name. `stats:attempts:names` has the latest hour of each name. At most 100 names are kept; attempts of further names count under the empty name. A name
 -- without attempts for longer than hours are kept makes room for a new one.
 --
--- include numbers clock slot releases
+-- include numbers counters clock slot queues user_periods releases sla
 
 local task_names = {}
 
 local MOST, KEPT = 100, 26 -- the number of names, and of hours: a day, the current hour, and one more
+local MOST_LATE = 2000 -- the number of fields of late tasks in an hour; further late tasks count without their user
+local LANES = { urgent = 'u', normal = 'n', bulk = 'b' }
 local noted = {} -- by result and name
+local late = {} -- by field without the name, and name
 each_call(function()
   if next(noted) then noted = {} end
+  if next(late) then late = {} end
 end)
 
 local function key_of_totals() return P .. 'stats:attempts' end
 local function key_of_names() return P .. 'stats:attempts:names' end
 local function present_hour() return math.floor(clock.now / 3600e6) end
 local function key_of_hour() return P .. 'stats:attempts:' .. numbers.exact(present_hour()) end
+local function key_of_late() return P .. 'stats:late:' .. numbers.exact(present_hour()) end
 
--- Call this before the first write, if attempts may end.
+-- Call this before the first write, if attempts or tasks may end.
 function task_names.touch()
   slot.touch(key_of_totals())
   slot.touch(key_of_names())
   slot.touch(key_of_hour())
+  slot.touch(key_of_late())
   releases.touch()
+end
+
+local function count_sla(task)
+  local outcome, lane = sla.outcome(task), queues.lane_of(task.priority)
+  if not outcome then return nil, lane end
+  local result = outcome == 'kept' and 'kept' or 'missed'
+  user_periods.count(task.owner, result)
+  counters.count('sla_' .. result .. ':' .. lane, 1)
+  return outcome, lane
+end
+
+local function note_late(task, cause, lane)
+  local start, name = table.concat({ cause, LANES[lane], '' }, ':'), task.name or ''
+  local key = start .. #task.user .. ':' .. task.user .. name
+  local found = late[key]
+  if not found then
+    found = { start = start, user = task.user, name = name, tasks = 0 }
+    late[key] = found
+  end
+  found.tasks = found.tasks + 1
+end
+
+-- Note that a task ends, or is given back after it began, without an attempt that counts. `commit` writes it. Return
+-- whether its SLA was counted. Invariant: the SLA of a task is counted once.
+function task_names.note_sla(task)
+  local outcome, lane = count_sla(task)
+  if outcome then note_late(task, outcome, lane) end
+  return outcome ~= nil
 end
 
 -- Note an attempt that has ended and was closed (`leases.close`). `commit` writes it. `release`: see `releases.note`.
@@ -38,7 +74,8 @@ function task_names.note(task, has_failed, release)
     found = { result = result, name = name, attempts = 0, buckets = {} }
     noted[field] = found
   end
-  local bucket = math.floor(task.run_bucket / 2) -- half an octave wide
+  local bucket, outcome, lane = string.format('%d', math.floor(task.run_bucket / 2)), count_sla(task) -- half an octave wide
+  if outcome == 'kept' then bucket = bucket .. LANES[lane] elseif outcome then note_late(task, outcome, lane) end
   found.attempts, found.buckets[bucket] = found.attempts + 1, (found.buckets[bucket] or 0) + 1
 end
 
@@ -70,20 +107,34 @@ local function count(result, name, attempts)
   return count(result, '', attempts)
 end
 
+local function count_late(found, name, user)
+  local field = found.start .. #user .. ':' .. user .. name
+  if redis.call('HINCRBY', key_of_late(), field, found.tasks) ~= found.tasks then return end
+  if user ~= '' and redis.call('HLEN', key_of_late()) > MOST_LATE then
+    redis.call('HDEL', key_of_late(), field)
+    return count_late(found, name, '')
+  end
+  redis.call('PEXPIRE', key_of_late(), KEPT * 3600000)
+  if name ~= '' then redis.call('HSET', key_of_names(), name, numbers.exact(present_hour())) end
+end
+
 function task_names.flush()
-  if not next(noted) then return end
-  local is_kept = {}
+  if not (next(noted) or next(late)) then return end
+  local has_figures = {}
   for _, found in pairs(noted) do
     local name = count(found.result, found.name, found.attempts)
-    is_kept[name] = name ~= ''
+    has_figures[name] = name ~= ''
     for bucket, attempts in pairs(found.buckets) do
-      local field = table.concat({ found.result, numbers.exact(bucket), name }, ':') -- `string.format` would cut off a name at a zero byte
+      local field = table.concat({ found.result, bucket, name }, ':') -- `string.format` would cut off a name at a zero byte
       if redis.call('HINCRBY', key_of_hour(), field, attempts) == attempts then
         redis.call('PEXPIRE', key_of_hour(), KEPT * 3600000)
         if name ~= '' then redis.call('HSET', key_of_names(), name, numbers.exact(present_hour())) end
       end
     end
   end
-  releases.flush(is_kept)
-  noted = {}
+  for _, found in pairs(late) do
+    count_late(found, (has_figures[found.name] or is_kept(found.name)) and found.name or '', found.user)
+  end
+  releases.flush(has_figures)
+  noted, late = {}, {}
 end

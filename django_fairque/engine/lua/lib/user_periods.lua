@@ -8,7 +8,7 @@
 -- numbers in the order of COUNTERS, then waits by bucket (lib/recent_usage.lua); zeros at the end are left out.
 -- engine/users/history.py reads the hash.
 --
--- include numbers calls keys clock slot records deadlines recent_usage
+-- include numbers calls keys clock slot records recent_usage
 
 local user_periods = {}
 
@@ -102,9 +102,7 @@ end
 function user_periods.note_attempt(task, counter)
   local user, started = task.owner, task.started or clock.now
   if not prepare(user) then return end
-  local promise = ENDED[started > deadlines.to_start(task) and COUNTERS.missed or COUNTERS.kept]
-  local wait, changed = ENDED[FIRST_WAIT + recent_usage.bucket_of(started - task.ready)], user.changed
-  user[promise], user[wait], changed[promise], changed[wait] = (user[promise] or 0) + 1, (user[wait] or 0) + 1, true, true
+  add(user, FIRST_WAIT + recent_usage.bucket_of(started - task.ready))
   if counter then add(user, COUNTERS[counter]) end
 end
 
