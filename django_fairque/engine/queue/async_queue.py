@@ -162,12 +162,11 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> list[PushResult]:
         """Push tasks that depend on each other: all of them or, with an error, none.
 
-        ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for
-        `run` and `cancel_run`; an existing run of this id gets the tasks too. The default is the run of the first task,
-        if it has one. Returns one result for each task, in their order. Raises `DependencyCycleError`, which names the
-        cycle, if they wait for each other; `TaskNotFoundError` if a dependency is neither known nor among them;
-        `BacklogFullError` if a user has too many tasks; `TaskIdConflictError` if a chosen id belongs to a task of
-        another user.
+        ``tasks`` are at most 2,000, in any order, with at most 10,000 dependencies. ``run_id`` keeps them together for `run` and
+        `cancel_run`; an existing run of this id gets the tasks too. The default is the run of the first task, if it has one.
+        Returns one result for each task, in their order. Raises `DependencyCycleError`, which names the cycle, if they wait for
+        each other; `TaskNotFoundError` if a dependency is neither known nor among them; `BacklogFullError` if a user has too many
+        tasks; `TaskIdConflictError` if a chosen id belongs to a task of another user.
         """
         return await self._run_and_carry(
             pushing.push_graph(self._shards, tasks, check_id(run_id, "run_id") if run_id else "", now)
@@ -185,12 +184,11 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> list[PushResult]:
         """Push at most 1,000 tasks that a database requests, and count the model events behind them: one call per shard.
 
-        ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their
-        results contain it. ``counts`` are the counts since the last call, by event; none by default. With
-        ``is_graph`` (False by default) the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of
-        `push_graph`; empty by default. With ``from_outbox`` (False by default) each id is accepted once, however often
-        it is delivered, until `forget_delivered`. Returns one result for each task, in their order. Raises what
-        `push_graph` raises if ``is_graph`` is set.
+        ``tasks`` are pushed as by `push_batch`, except that no `BacklogFullError` is raised for single tasks: their results
+        contain it. ``counts`` are the counts since the last call, by event; none by default. With ``is_graph`` (False by default)
+        the tasks depend on each other, as in `push_graph`, and ``run_id`` is that of `push_graph`; empty by default. With
+        ``from_outbox`` (False by default) each id is accepted once, however often it is delivered, until `forget_delivered`.
+        Returns one result for each task, in their order. Raises what `push_graph` raises if ``is_graph`` is set.
         """
         steps = pushing.deliver(
             self._shards, tasks, counts or {}, run_id=run_id, is_graph=is_graph, from_outbox=from_outbox, now=now
@@ -265,8 +263,7 @@ class AsyncFairQueue(executor.QueueOfShards):
           more; False by default.
         - ``window``: the place of one shard (`shards`) among the others; the queue of all shards computes it.
         - ``batches``: the batch size of each task name that runs in batches; none by default. A task of such a name
-          comes together with waiting tasks of its user and name, up to the batch size; together they count as one of
-          ``fetch``.
+          comes together with waiting tasks of its user and name, up to the batch size; together they count as one of ``fetch``.
         - ``lane_limits``: how many of ``fetch`` may be below lane urgent, and how many in lane bulk; None (the default) for
           any number.
 
@@ -325,9 +322,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> list[bool]:
         """Lengthen leases.
 
-        ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's
-        ``lease_seconds`` (30) by default. Returns for each lease whether it was still its task's current lease; other
-        leases were not changed.
+        ``leases`` are any number of leases. ``lease`` is their new length in seconds from now; the queue's ``lease_seconds`` (30)
+        by default. Returns for each lease whether it was still its task's current lease; other leases were not changed.
         """
         return await self._run(leasing.renew(self._shards, check_leases(leases), lease, now))
 
@@ -356,12 +352,11 @@ class AsyncFairQueue(executor.QueueOfShards):
         """Lengthen all leases of a worker, record that it lives, and read its commands and which of its tasks were
         canceled.
 
-        ``worker`` is its id. ``info`` is recorded as its description, for `workers`, for ``ttl`` seconds (60 by
-        default). ``lease`` is the new length of its leases in seconds from now; the queue's ``lease_seconds`` (30) by
-        default. ``requires_signatures`` is whether the worker runs signed tasks only: if True, a push without a
-        signature raises `UnsignedTaskError`, until only workers with False have sent heartbeats for ``ttl``; None (the
-        default) changes nothing. Returns how many leases were lengthened, the keys of the leases whose tasks were
-        canceled, and the last command.
+        ``worker`` is its id. ``info`` is recorded as its description, for `workers`, for ``ttl`` seconds (60 by default).
+        ``lease`` is the new length of its leases in seconds from now; the queue's ``lease_seconds`` (30) by default.
+        ``requires_signatures`` is whether the worker runs signed tasks only: if True, a push without a signature raises
+        `UnsignedTaskError`, until only workers with False have sent heartbeats for ``ttl``; None (the default) changes nothing.
+        Returns how many leases were lengthened, the keys of the leases whose tasks were canceled, and the last command.
         """
         return await self._run(leasing.heartbeat(self._shards, worker, info, lease, ttl, requires_signatures, now))
 
@@ -399,11 +394,10 @@ class AsyncFairQueue(executor.QueueOfShards):
     ) -> int:
         """Give back all leases of a worker except the leases that it holds. No returned lease counts as a delivery.
 
-        Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin
-        (its process is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and
-        ``reason`` is written to the tasks' histories; it has a default. Returns how many leases were given back.
-        Raises `TaskValidationError` if tokens are passed and the queue has several shards: call this for the shard
-        that handed them out (`shards`).
+        Use it for leases that a worker has never received (the reply that handed them out was lost) or cannot begin (its process
+        is blocked). ``worker`` is its id, ``held`` are the tokens of the leases that stay with it, and ``reason`` is written to
+        the tasks' histories; it has a default. Returns how many leases were given back. Raises `TaskValidationError` if tokens
+        are passed and the queue has several shards: call this for the shard that handed them out (`shards`).
         """
         return await self._run(leasing.reconcile_worker(self._shards, worker, held, reason, now))
 
