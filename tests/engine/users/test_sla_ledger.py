@@ -51,7 +51,7 @@ class World:
         lane: Lane = self.random.choice(["urgent", "normal", "bulk"])
         sla = self.random.choice([None, 5.0, 60.0])
         expires = self.random.choice([None, None, 20.0])
-        options = {"name": name, "sla": sla, "lane": lane, "expires": expires, "max_retries": 2}
+        options: dict[str, Any] = {"name": name, "sla": sla, "lane": lane, "expires": expires, "max_retries": 2}
         found = self.queue.push(task(user, **options), now=self.now)
         within = sla if sla is not None else {"urgent": 60.0, "normal": 7200.0, "bulk": None}[lane]
         self.facts[found.task_id] = (user, lane, name, self.now, within)
