@@ -32,7 +32,7 @@ NAMES = {
 }
 """The words in the names of this test's users, tasks, queues and schedules."""
 TERMS = {
-    *("JSON", "Ctrl", "INFO", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
+    *("CSV", "JSON", "Ctrl", "INFO", "cron", "Asia", "Tokyo", "UTC", "Python", "KiB", "MiB", "GiB", "min"),
     *("manage", "py", "fairque_worker", "fairque_dlq", "fairque_check", "requeue", "repair", "payload"),
     *("django_fairque", "Valkey", "Redis", "noeviction", "maxmemory", "policy", "force", "true", "events"),
     *("VERY_LOW", "LOW", "NORMAL", "HIGH", "VERY_HIGH", "CRITICAL"),

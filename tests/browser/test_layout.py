@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Now": ["Overview", "Live", "Incidents", "Queues"],
-    "Customers": ["Users", "Organizations", "Limits"],
+    "Customers": ["Users", "Organizations", "Limits", "SLA"],
     "Tasks": ["Tasks", "Task names", "Dead letters", "Dependencies", "Runs", "Schedules"],
     "System": ["Workers", "Model events", "Acts", "Audit", "Outbox"],
 }

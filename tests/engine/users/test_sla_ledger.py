@@ -51,7 +51,7 @@ class World:
         lane: Lane = self.random.choice(["urgent", "normal", "bulk"])
         sla = self.random.choice([None, 5.0, 60.0])
         expires = self.random.choice([None, None, 20.0])
-        options = {"name": name, "sla": sla, "lane": lane, "expires": expires, "max_retries": 2}
+        options: dict[str, Any] = {"name": name, "sla": sla, "lane": lane, "expires": expires, "max_retries": 2}
         found = self.queue.push(task(user, **options), now=self.now)
         within = sla if sla is not None else {"urgent": 60.0, "normal": 7200.0, "bulk": None}[lane]
         self.facts[found.task_id] = (user, lane, name, self.now, within)
@@ -70,11 +70,13 @@ class World:
             self.running.append(lease)
 
     def settle(self) -> None:
-        kinds = [
+        kinds: list[Callable[[Lease], Outcome]] = [
             Outcome.finish,
-            *(lambda lease, make=make: make(lease, "no", delay=1) for make in (Outcome.fail, Outcome.retry)),
+            lambda lease: Outcome.fail(lease, "no", delay=1),
+            lambda lease: Outcome.retry(lease, "no", delay=1),
+            lambda lease: Outcome.crash(lease, "no"),
+            lambda lease: Outcome.discard(lease, "no"),
         ]
-        kinds += [lambda lease: Outcome.crash(lease, "no"), lambda lease: Outcome.discard(lease, "no")]
         for lease in self.running:
             self.queue.settle([self.random.choice(kinds)(lease)], 0, worker="w", now=self.now)
         self.running = []
@@ -234,9 +236,8 @@ def test_the_numbers_of_very_many_waiting_tasks_are_estimated(queue: FairQueue) 
     ledger = queue.sla_ledger(now=START + 40)
     assert ledger.is_estimate
     assert counts(ledger.lanes) == {"normal": (0, 0, 90, 900)}
-    assert [(row.name, row.late) for row in ledger.users][:3] == [
-        (f"u{n}", pytest.approx(300, abs=120)) for n in range(3)
-    ]
+    late = {row.name: row.late for row in ledger.users}
+    assert all(180 <= late[f"u{n}"] <= 420 for n in range(3)), late
 
 
 def test_an_old_hour_is_left_out_of_a_shorter_time(queue: FairQueue) -> None:
