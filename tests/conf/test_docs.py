@@ -49,11 +49,3 @@ def test_the_example_file_can_be_read(tmp_path: Path) -> None:
     assert set(config.workers) == {"web", "bulk"}
     assert config.workers["web"].users == ["*"]
     assert config.queue_config("mail").default_max_retries == 10
-
-
-def test_one_section_explains_django_redis() -> None:
-    section = " ".join(PAGE.read_text().partition('<a id="django-redis"></a>')[2].partition("\n## ")[0].split())
-    assert section.startswith("### A server that CACHES names [django-redis]")
-    assert "an alias can name the server of the queues" in section
-    guide = PAGE.parent.parent / "guides" / "from-other-queues.md"
-    assert "[django-redis](../reference/settings.md#django-redis)" in guide.read_text()

@@ -93,7 +93,7 @@ def test_a_storm_of_alerts_has_few_log_lines_and_no_mail_for_each(
             signal_threads[(number + index) % 2].announce([*alerts, *changes])
         moment += 60
     for signal_thread in signal_threads:
-        signal_thread.end(10)
+        signal_thread.end(60)
     lines = [
         record.getMessage()
         for record in caplog.records
@@ -137,7 +137,7 @@ def test_an_error_while_alerts_are_reported_is_logged_and_the_others_are_sent(
         incident = Incident("i1", "default", "sla", "HIGH", 90.0, 100.0, None, 1, str(ALERT), str(ALERT))
         signal_thread.announce([ALERT])
         signal_thread.announce([IncidentChange("opened", incident), ALERT])
-        signal_thread.end(10)
+        signal_thread.end(60)
     finally:
         logger.removeHandler(caplog.handler)
         sla_at_risk.disconnect(receiver, sender="app.report")
@@ -159,7 +159,7 @@ def test_alerts_announced_after_the_end_are_sent() -> None:
         signal_thread = SignalThread(WorkerOptions("w"), [])
         for _ in range(3):
             signal_thread.announce([ALERT])
-            signal_thread.end(10)
+            signal_thread.end(60)
     finally:
         sla_at_risk.disconnect(receiver, sender="app.report")
     assert received == [ALERT] * 3
