@@ -177,6 +177,7 @@ def tasks_that_only_wait_are_canceled(scene: Scene) -> Act:
 def a_cancel_with_dependents(scene: Scene) -> Act:
     scene.graph(scene.task("first"), scene.task("second", depends_on=["first"], expires=900))
     begin(scene, "cancel")
+    advance(scene, 1)  # the first step looks for scheduled tasks
     return lambda queue: queue.acts.advance(now=scene.now)
 
 
@@ -189,6 +190,12 @@ def an_undo_with_dependents(scene: Scene) -> Act:
     scene.queue.acts.undo(act.id, now=scene.now)
     scene.now += 2
     return lambda queue: queue.acts.advance(now=scene.now)
+
+
+def a_pause_that_is_undone(scene: Scene) -> Act:
+    scene.queue.pause(note="a", now=scene.now)
+    expected = {"paused": 1, "pause_note": "a"}
+    return lambda queue: queue.change_if("resume", {"paused": "", "pause_note": ""}, expected, now=scene.now)
 
 
 def ends_of_attempts_of_a_release(scene: Scene) -> Act:
