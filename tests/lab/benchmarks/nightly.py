@@ -201,7 +201,7 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
                 break
             names = [name for name in (OURS, OURS_NORMAL, *peers) if name not in table.details]
             for name in names:
-                figures = _measure(table, name, server, client, f"redis://127.0.0.1:{port}", quick=quick)
+                figures = _try_measuring(table, name, server, client, f"redis://127.0.0.1:{port}", quick=quick)
                 for figure, value in figures.items():
                     found[name][figure].append(value)
             longest = max(longest, time.monotonic() - started)
@@ -211,17 +211,20 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3)
     _add(table, {name: figures for name, figures in found.items() if "missing" not in table.details.get(name, {})})
 
 
-def _measure(table: Table, name: str, server: Server, client: Redis, url: str, *, quick: bool) -> dict[str, float]:
+def _try_measuring(
+    table: Table, name: str, server: Server, client: Redis, url: str, *, quick: bool
+) -> dict[str, float]:
     """Return the value of each figure in one round of ours or of a peer; none, and the reason in ``table``, if it has none."""
     try:
-        return _figures(name, server, client, url, quick=quick)
+        return measure(name, server, client, url, quick=quick)
     except PeerError as error:
         table.details[name] = {"missing": str(error)}
         print(f"{name}: {error}", file=sys.stderr)
         return {}
 
 
-def _figures(name: str, server: Server, client: Redis, url: str, *, quick: bool) -> dict[str, float]:
+def measure(name: str, server: Server, client: Redis, url: str, *, quick: bool) -> dict[str, float]:
+    """Return the value of each figure in one round of ours or of a peer."""
     customers = CUSTOMERS // 10 if quick else CUSTOMERS
     processes = SLOTS if name in PEERS and PEERS[name].slots == 1 else 1
 
