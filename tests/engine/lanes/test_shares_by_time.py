@@ -33,10 +33,10 @@ class Slots:
         self.busy = Counter[str]()
         """The worker time of each lane and of each user, of tasks that have ended."""
         self.queued = Counter[Lane]()
-        self.gained = Counter[Lane]()
+        self.gained: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
         """The worker time of a lane minus its least share of that of all lanes, since the lane began to wait."""
-        self.most_gained = Counter[Lane]()
-        self.missed = Counter[Lane]()
+        self.most_gained: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
+        self.missed: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
         """By how much the worker time of a lane was below its least share, in the worst of all times in which it waited."""
 
     def pass_time(self, until: float) -> None:
