@@ -73,7 +73,9 @@ def test_run_times_are_described_in_the_zone_of_the_schedule(admin_client: Clien
     payload = {"args": ["geheim"], "kwargs": {}}
     make_schedule(queue, payload=payload, cron="0 9 * * 1-5", timezone="Asia/Tokyo")
     make_schedule(queue, "b", payload, every=300, now=2e9, enabled=False)
+    make_schedule(queue, "c", payload, cron="*/90 * * * *")
     shown = rows(admin_client)
+    assert shown["c"]["when"] == "*/90 * * * *", "this is minute 0 of each hour, not every 90th minute"
     assert (shown["a"]["when"], shown["b"]["when"]) == ("At 09:00 on Monday through Friday", "Every 5 min")
     assert (shown["a"]["schedule"].last, shown["b"]["schedule"].next_at) == (None, None)
     text = read(admin_client, url())

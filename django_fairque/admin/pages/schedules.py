@@ -27,7 +27,7 @@ from django_fairque.engine.model.durations import MAX_DURATION_SECONDS
 from django_fairque.engine.model.errors import FairQueueError, TaskValidationError
 from django_fairque.engine.model.lanes import LANES, check_lane_and_priority
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.schedules.due_times import Timing, find_zone
+from django_fairque.engine.schedules.due_times import Timing, find_long_step, find_zone
 from django_fairque.engine.schedules.schedule_ops import Schedule
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.translations import word
@@ -262,12 +262,12 @@ NEXT_TIMES_SHOWN = 5
 
 
 def in_words(schedule: Schedule) -> str:
-    """Describe the timing as text: "At 09:00 on Monday through Friday", "Every 5 min". If that is not possible, or in
-    languages without such texts, return the expression itself.
+    """Describe the timing as text: "At 09:00 on Monday through Friday", "Every 5 min". If that is not possible, in
+    languages without such texts, or if a step is longer than its field, return the expression itself.
     """
     if schedule.every is not None:
         return _("Every %(length)s") % {"length": duration(schedule.every)}
-    if not (get_language() or "en").startswith("en"):
+    if not (get_language() or "en").startswith("en") or find_long_step(schedule.cron or ""):
         return cron_in_words(schedule.cron or "")
     try:
         return str(CronSim(schedule.cron or "", datetime.now(timezone.utc)).explain())

@@ -19,6 +19,8 @@ from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, task
 
+from .oracle import LANES, LEAST
+
 
 class Slots:
     """Some slots that run tasks of given lengths. Times are in seconds since the beginning."""
@@ -30,22 +32,42 @@ class Slots:
         self.waits: list[tuple[Lane, str, float]] = []
         self.busy = Counter[str]()
         """The worker time of each lane and of each user, of tasks that have ended."""
+        self.queued = Counter[Lane]()
+        self.gained: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
+        """The worker time of a lane minus its least share of that of all lanes, since the lane began to wait."""
+        self.most_gained: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
+        self.missed: dict[Lane, float] = dict.fromkeys(LEAST, 0.0)
+        """By how much the worker time of a lane was below its least share, in the worst of all times in which it waited."""
+
+    def pass_time(self, until: float) -> None:
+        running = Counter(lease.lane for _, _, lease in self.running)
+        for lane, least in LEAST.items():
+            if not self.queued[lane]:
+                self.gained[lane] = self.most_gained[lane] = 0
+                continue
+            self.gained[lane] += (running[lane] - least * running.total()) * (until - self.time)
+            self.most_gained[lane] = max(self.most_gained[lane], self.gained[lane])
+            self.missed[lane] = max(self.missed[lane], self.most_gained[lane] - self.gained[lane])
+        self.time = until
 
     def push(self, user: str, lane: Lane, length: float, tasks: int = 1) -> None:
         some = [task(user, lane=lane, payload=length) for _ in range(tasks)]
+        self.queued[lane] += tasks
         self.queue.push_batch(some, now=NOW + self.time)
 
     def run_until(self, end: float) -> None:
         while True:
             leases = self.queue.pop_batch(self.free, "w", lease=1e6, now=NOW + self.time) if self.free else []
             for lease in leases:
+                self.queued[lease.lane] -= 1
                 self.waits.append((lease.lane, lease.user_id, NOW + self.time - lease.task.created_at))
                 heapq.heappush(self.running, (self.time + lease.payload, lease.token, lease))
             self.free -= len(leases)
             if not self.running or self.running[0][0] > end:
-                self.time = end
+                self.pass_time(end)
                 return
-            self.time, _, lease = heapq.heappop(self.running)
+            self.pass_time(self.running[0][0])
+            lease = heapq.heappop(self.running)[2]
             self.free += 1
             self.queue.settle([Outcome.finish(lease, took=lease.payload)], now=NOW + self.time)
             self.busy.update({lease.lane: lease.payload, lease.user_id: lease.payload})
@@ -108,3 +130,19 @@ def test_a_user_that_marks_all_tasks_urgent_gets_as_much_time_as_the_others(redi
     others = [slots.busy[f"u{user}"] for user in range(1, 10)]
     assert 0.95 <= slots.busy["u0"] / (sum(others) / 9) <= 1.05
     assert slots.queue.check_invariants() == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lane_gets_its_least_share_over_any_time_in_which_it_waits(redis: Redis, seed: int) -> None:
+    """Except for 10 s, its longest task, and its share of the tasks that run already when it begins to wait."""
+    chance, number = random.Random(seed), 8
+    slots, lengths = Slots(redis, number), [[0.2, 1.0, 5.0], [2.0, 0.5], [1.0]][seed]
+    load = {lane: chance.choice([0.3, 1.0]) for lane in LANES}
+    for _ in range(150):
+        slots.run_until(slots.time + sum(lengths) / len(lengths) / number)
+        for lane in LANES:
+            if chance.random() < load[lane]:
+                slots.push(f"u{chance.randrange(20)}", lane, chance.choice(lengths), chance.choice([1, 3]))
+    for lane, least in LEAST.items():
+        assert 0 < slots.missed[lane] <= 10 + (1 + least * number) * max(lengths)

@@ -13,7 +13,7 @@ from django_fairque.engine.model.lease import Lease
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.plans import Plans
 from django_fairque.engine.queue.queue import FairQueue
-from tests.engine.conftest import NOW, task
+from tests.engine.conftest import NOW, pop, push_many, task
 from tests.engine.tokens import Rate
 
 from .oracle import FairOrder, Start
@@ -141,3 +141,23 @@ def test_tasks_start_in_the_order_of_the_oracle(redis: Redis, seed: int) -> None
     for _ in range(200):
         world.step()
     assert world.queue.check_invariants() == []
+
+
+def test_a_user_that_waited_in_bulk_joins_lane_normal_at_the_virtual_time(redis: Redis) -> None:
+    queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
+
+    def start(number: int) -> list[str]:
+        leases = []
+        for _ in range(number):
+            leases.append(pop(queue))
+            queue.finish(leases[-1], now=NOW)
+        return [lease.user_id for lease in leases if lease.lane == "normal"]
+
+    for name in ("ann", "bob", "cid"):
+        push_many(queue, name, 60)
+    push_many(queue, "late", 30, lane="bulk")
+    start(90)
+    push_many(queue, "late", 30)
+    users = start(20)
+    assert "late" in users[:2]
+    assert users.count("late") <= 6

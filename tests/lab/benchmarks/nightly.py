@@ -209,7 +209,7 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3,
             names = [name for name in (OURS, OURS_NORMAL, *peers) if name not in table.details]
             for name in names:
                 with_urgent_customer = not quick and name != OURS_NORMAL
-                figures = _measure(
+                figures = _try_measuring(
                     table, name, server, client, f"redis://127.0.0.1:{port}", customers, urgent=with_urgent_customer
                 )
                 for figure, value in figures.items():
@@ -221,19 +221,22 @@ def run(table: Table, *, quick: bool, only: Sequence[str] = (), rounds: int = 3,
     _add(table, {name: figures for name, figures in found.items() if "missing" not in table.details.get(name, {})})
 
 
-def _measure(
+def _try_measuring(
     table: Table, name: str, server: Server, client: Redis, url: str, customers: int, *, urgent: bool
 ) -> dict[str, float]:
     """Return the value of each figure in one round of ours or of a peer; none, and the reason in ``table``, if it has none."""
     try:
-        return _figures(name, server, client, url, customers, urgent=urgent)
+        return measure(name, server, client, url, customers, urgent=urgent)
     except PeerError as error:
         table.details[name] = {"missing": str(error)}
         print(f"{name}: {error}", file=sys.stderr)
         return {}
 
 
-def _figures(name: str, server: Server, client: Redis, url: str, customers: int, *, urgent: bool) -> dict[str, float]:
+def measure(
+    name: str, server: Server, client: Redis, url: str, customers: int = CUSTOMERS, *, urgent: bool = True
+) -> dict[str, float]:
+    """Return the value of each figure in one round of ours or of a peer."""
     most_mails = MOST_MAILS * max(1, customers // CUSTOMERS)
     processes = SLOTS if name in PEERS and PEERS[name].slots == 1 else 1
 

@@ -19,26 +19,18 @@ end
 
 function lines.push(line, place, item) push(place < 0 and line.newcomers or line.others, place, item) end
 
--- Read the records of the users in this page, in which entries and positions alternate.
-local function preload_users(page)
-  local names, organization = {}, string.byte(organizations.PREFIX)
-  for i = 1, #page, 2 do
-    if string.byte(page[i]) ~= organization then names[#names + 1] = page[i] end
-  end
-  users.preload(names)
-end
-
-local function read_page(line, of_others)
-  local call, found, others = line.key == K.ring and redis.call or calls.attempt, nil, 0
+-- Read the next page, and add the names of its users to `names`. Their records can then be read with one command.
+local function read_page(line, names, of_others)
+  local call, found, others, organization = line.key == K.ring and redis.call or calls.attempt, nil, 0, string.byte(organizations.PREFIX)
   if of_others then
     found, others = call('ZRANGEBYSCORE', line.key, 0, '+inf', 'WITHSCORES', 'LIMIT', line.others_read, line.step) or {}, line.others_read
   else
     found = call('ZRANGE', line.key, line.at, line.at + line.step - 1, 'WITHSCORES') or {}
     line.at = line.at + line.step
   end
-  if #found > 2 then preload_users(found) end
   for i = 1, #found, 2 do
     local place = tonumber(found[i + 1])
+    if string.byte(found[i]) ~= organization then names[#names + 1] = found[i] end
     if place >= 0 then others = others + 1 end
     if place < 0 then
       push(line.newcomers, place, found[i])
@@ -52,16 +44,31 @@ local function read_page(line, of_others)
   line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
 end
 
+-- Read the first pages of these lines, and the records of all their users with one command.
+function lines.read_first(several)
+  local names = {}
+  for _, line in ipairs(several) do
+    if line.at == 0 and line.key then read_page(line, names) end
+  end
+  users.preload(names)
+end
+
+local function read_next(line, of_others)
+  local names = {}
+  read_page(line, names, of_others)
+  users.preload(names)
+end
+
 -- Return the group (newcomers or others) whose first user is next, and the position of that user: its tag, or for a
 -- newcomer the tag up to which others go first. Without `is_in_turn` (for a list of users) no user is overdue.
 function lines.next(line, ring_owner, is_in_turn)
   local newcomers, others, turn = line.newcomers, line.others, nil
-  if newcomers.size == 0 and not line.has_all_newcomers then read_page(line) end
+  if newcomers.size == 0 and not line.has_all_newcomers then read_next(line) end
   if newcomers.size > 0 then
     turn = ring.newcomers_turn(ring_owner)
     if not is_in_turn or turn <= ring_owner.vtime then return newcomers, turn end
   end
-  while not line.has_all and (others.size == 0 or others.place[1] > line.last) do read_page(line, true) end
+  while not line.has_all and (others.size == 0 or others.place[1] > line.last) do read_next(line, true) end
   local first = others.size > 0 and others.place[1]
   if turn and not (first and first < turn) then return newcomers, turn end
   if first then return others, first end

@@ -41,6 +41,9 @@ function organizations.load(name)
   return organization
 end
 
+-- Return whether an entry of a ring is an organization whose record was not read in this call.
+function organizations.is_unread(entry) return string.byte(entry) == string.byte(organizations.PREFIX) and not by_name[string.sub(entry, 2)] end
+
 local function is_needed(organization)
   return organization.members > 0 or organization.ready > 0 or organization.run > 0 or organization.parked > 0 or organization.weight ~= 1
     or organization.cap or organization.paused or organization.share

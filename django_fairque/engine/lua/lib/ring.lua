@@ -238,7 +238,9 @@ local function take_place_in_lane(one, lane, was_there, moved)
   if enters then
     if one.ring_owner ~= counters.shard then add(one.ring_owner, READY[lane], 1) end
     if lane == 'urgent' then set(one, 'urgent_tag', math.max(one.urgent_tag or 0, one.ring_owner.vtime)) end
-    if one.ring_owner == counters.shard or can_start(one.ring_owner, lane) then ring.has_grown = true end
+    -- A task of lane normal that can be started has woken a worker already, except one whose free slots are reserved.
+    local wakes = moved or not one.was_served or counters.shard.reserved >= clock.now
+    if wakes and (one.ring_owner == counters.shard or can_start(one.ring_owner, lane)) then ring.has_grown = true end
   end
   if enters or ring.place_in(one, lane) ~= (lane == 'urgent' and one.was_urgent_tag or one.was_tag) then
     writes.zadd(ring.lane_key(one.ring_owner, lane), ring.place_in(one, lane), one.entry)

@@ -220,7 +220,10 @@ local function first_in(list, lane)
     local group, place = lines.next(line, counters.shard, list.is_in_turn)
     if not group then return nil end
     local one, place_before = group.item[1], group.place[1]
-    if type(one) == 'string' then one = load_entry(list, one, lane) end
+    if type(one) == 'string' then
+      if organizations.is_unread(one) then return { ring_owner = counters.shard, urgent_tag = place_before }, group, place end -- its record is read when it has its turn
+      one = load_entry(list, one, lane)
+    end
     if one and can_start(one, lane) and not one.is_skipped then
       local place_now = place_since(one, place_before, lane)
       group.item[1] = one
@@ -255,9 +258,20 @@ local function find_guaranteed(list)
   return nil
 end
 
+-- Read the first entries of the lanes in use.
+local function read_lanes(list)
+  local shard, found = counters.shard, {}
+  list.has_read_lanes = true
+  if is_open('normal') then found[1] = list.normal end
+  if shard['depth:7'] > 0 then found[#found + 1] = line_of(list, 'urgent') end
+  if shard['depth:0'] > 0 and is_open('bulk') then found[#found + 1] = line_of(list, 'bulk') end
+  lines.read_first(found)
+end
+
 -- Return the first entry of the lane that is next in the shard.
 local function next_lane(list)
   local shard, urgent, normal, bulk = counters.shard, nil, nil, nil
+  if not list.has_read_lanes then read_lanes(list) end
   local is_bounded = list.is_in_turn and limits.are_waiting() and first_in(list, 'normal') ~= nil
   if is_open('normal') then normal = find_first(list, 'normal', is_bounded) end
   if shard['depth:7'] > 0 then urgent = find_first(list, 'urgent', is_bounded) end
