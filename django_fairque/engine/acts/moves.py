@@ -1,8 +1,8 @@
 """The part of an act that moves dead letters to another queue.
 
-A step lets the letters leave this queue, and saves them in the act's list. Then the other queue gets each as a new task, whose id
-follows from the act and the letter. It remembers delivered ids, so a worker that repeats the delivery of a worker that was killed
-adds nothing. The next step of a worker repeats a delivery that the other queue refused.
+A step discards the letters in this queue, and saves their ids in the list of the act. The next step pushes a copy of each to the
+other queue. The id of the copy is a digest of the act and the letter, and the other queue keeps the ids of delivered tasks. A
+worker that repeats the delivery of a killed worker adds nothing. Later steps repeat a delivery that the other queue refused.
 """
 
 from __future__ import annotations
