@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_fairque.engine.model.outcome import Outcome
 from django_fairque.engine.statistics.incidents import change_incidents
@@ -91,7 +91,7 @@ def an_end_of_a_late_task_among_too_many(scene: Scene) -> Act:
     scene.push("late", name="n", sla=1)
     scene.now += 100
     (lease,) = scene.pop()
-    late = {f"capped:n:{len(str(number))}:{number}n": 1 for number in range(2_000)}
+    late: dict[Any, Any] = {f"capped:n:{len(str(number))}:{number}n": 1 for number in range(2_000)}
     scene.redis.hset(P + f"stats:late:{int(scene.now // HOUR)}", mapping=late)
     return lambda queue: queue.settle([Outcome.finish(lease)], now=scene.now)
 
