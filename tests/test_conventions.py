@@ -49,7 +49,7 @@ BANNED_NAMES_IN_TESTS = {
     "tests/conf": 30,
 }
 """At most. Other folders have none: remove a folder here when its last one is renamed."""
-BANNED_PHRASES_IN_THE_PACKAGE, BANNED_PHRASES_IN_THE_DOCUMENTATION = 15, 5
+BANNED_PHRASES_IN_THE_PACKAGE, BANNED_PHRASES_IN_THE_DOCUMENTATION = 14, 5
 BANNED_PHRASES_IN_TESTS = 127
 """At most, with those in .ci. Lower it when you have removed some."""
 ENQUEUE = {"files": 18, "functions": 68, "depth": 11}

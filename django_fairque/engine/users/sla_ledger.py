@@ -55,7 +55,8 @@ class SlaFigures:
     """The SLAs of the user, lane or task name ``name``. The empty task name stands for all names beyond the first 100.
 
     A task counts once: ``kept`` tasks started within their SLA, ``missed`` tasks did not. ``causes`` has the number of
-    missed tasks by cause. Of the tasks that wait now, ``at_risk`` have a near deadline, and ``late`` have missed it.
+    missed tasks by cause. ``at_risk`` is the number of waiting tasks with a near deadline, ``late`` that of waiting tasks after
+    their deadline.
     """
 
     name: str
@@ -204,7 +205,7 @@ def _read_waiting(commands: Commands, moment: int) -> Operation[_Waiting]:
         for (_, count, most), ids in zip(parts, found, strict=True)
         for task_id in ids
     }
-    # Of tasks whose next check comes later, those at risk or late have a field `warn` (lua/lib/deadlines.lua). A late task
+    # Tasks with a later next check are at risk or late if they have a field `warn` (lua/lib/deadlines.lua). A late task
     # with a later expiry is among the last part.
     later = [*found[2], *found[3]]
     has_warn = yield from read_sound([("HGET", commands.keys.task(task_id), "warn") for task_id in later])
