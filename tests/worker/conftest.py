@@ -305,5 +305,6 @@ def push(server: Server, redis: Redis, queue: FairQueue, tmp_path: Path) -> Push
 def recorded(redis: Redis, where: str) -> list[tuple[str, int]]:
     """``(task id, process id)`` of each time a task said that it began, or ended."""
     entries: Any = redis.lrange(where, 0, -1)
+    redis.ping()  # now the server has answered the tasks too: a test that kills it here does not make them fail
     lines = [line.decode().split(" ") for line in entries]
     return [(task_id, int(pid)) for task_id, pid, *_ in lines]
