@@ -72,7 +72,8 @@ def test_runs_are_drawn_where_they_are_expected(
     ((kind, left, wide),) = boxes["each-minute"]
     assert (kind, left, wide) == ("fq-band", pytest.approx(0, abs=0.01), pytest.approx(1, abs=0.01))
     assert boxes["paused"] == []
-    assert "1,440" in rows["each-minute"].inner_text()
+    runs = rows["each-minute"].inner_text()
+    assert "1,440" in runs or "1,441" in runs  # one more is due if a minute has begun since the schedule was declared
     assert "the shop moves" in rows["paused"].inner_text()
     strip = page.locator(".fq-strip").first.bounding_box()
     assert strip is not None
