@@ -296,9 +296,8 @@ def find_collisions(
                 level += step
         names = {load.name for load in changed}
         overlaps.update(at, names, listed, level, is_open=level > 1)
-        runs = math.floor(
-            total + 0.5
-        )  # of frequent schedules, the mean number of runs is counted, which may be a fraction
+        # A frequent schedule counts with the mean number of its runs, so the total may be a fraction.
+        runs = math.floor(total + 0.5)
         overloads.update(at, names, active, runs, is_open=0 < slots < runs)
     return tuple(overlaps.found), tuple(overloads.found)
 

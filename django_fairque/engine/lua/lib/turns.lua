@@ -166,9 +166,11 @@ end
 -- users that have work. Other users wait up to one short turn of each user longer, which is less than a task of 1 ms of
 -- each user would take.
 --
--- A user without an ended task is expected to have tasks of the shard's mean run time. If they take longer, nobody knows
--- it yet, so its turn has at most two tasks. Turns are not shared by newcomers (the lead counts one task of them), lists,
--- users with a rate, workers with batch tasks, and in other lanes than the normal one.
+-- The tasks of a user without an ended task are expected to take the shard's mean run time. Such tasks may take longer, so the
+-- turn of such a user has at most two tasks.
+--
+-- A turn has one task in these cases: the user is a newcomer (the lead counts one task), is served as part of a list, or has
+-- a rate; the worker has batch tasks; the lane is not the normal one.
 local SHORT_TURN, UNKNOWN = 1e3, 2
 local function take_short(list, user, task, limit)
   local cost = task.cost
