@@ -186,7 +186,7 @@ def test_a_start_in_time_counts_also_if_a_stop_interrupts_it(queue: FairQueue) -
 
     interrupt(START, lambda lease, now: queue.settle([Outcome.release(lease, took=3)], 0, worker="w", now=now))
     interrupt(START + 100, lambda lease, now: queue.release_worker("w", started=[lease.token], now=now))
-    interrupt(START + 200, lambda lease, now: queue.release(lease, now=now))  # it had not begun
+    interrupt(START + 200, lambda lease, now: queue.release(lease, now=now))  # released before the task began
     assert counts(queue.sla_ledger(now=START + 300).users) == {"ann": (2, 1, 0, 0)}
 
 
@@ -213,6 +213,17 @@ def test_an_sla_costs_no_command_if_it_is_kept_and_one_if_it_is_missed(queue: Fa
     without, kept, missed = settle(400), settle(500, sla=90), settle(600, sla=10)
     assert kept <= without, "the heads of tasks without an SLA are read"
     assert missed == kept + 1
+
+
+def test_late_tasks_of_many_users_cost_one_command_each_and_a_few_for_the_call(queue: FairQueue, redis: Redis) -> None:
+    def settle(at: float, sla: float) -> int:
+        queue.push_batch([task(f"u{n}", name="n", sla=sla) for n in range(50)], now=START + at)
+        sweep_all(queue, START + at + 20)
+        outcomes = [Outcome.finish(lease, took=0.01) for lease in queue.pop_batch(50, "w", now=START + at + 20)]
+        return commands(redis, lambda: queue.settle(outcomes, 0, worker="w", now=START + at + 20))
+
+    settle(0, 90)
+    assert settle(100, 10) <= settle(200, 90) + 50 + 5
 
 
 def test_thousands_of_users_and_names_take_a_bounded_space_that_is_freed(make_queue: MakeQueue, redis: Redis) -> None:

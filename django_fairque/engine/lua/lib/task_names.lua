@@ -107,15 +107,28 @@ local function count(result, name, attempts)
   return count(result, '', attempts)
 end
 
-local function count_late(found, name, user)
-  local field = found.start .. #user .. ':' .. user .. name
-  if redis.call('HINCRBY', key_of_late(), field, found.tasks) ~= found.tasks then return end
-  if user ~= '' and redis.call('HLEN', key_of_late()) > MOST_LATE then
-    redis.call('HDEL', key_of_late(), field)
-    return count_late(found, name, '')
+-- Count late tasks by cause, lane, user and name. If the hour has too many combinations, the new ones count without their
+-- user. A call takes a command for each combination, and a few if there are new ones.
+local function count_late(has_figures)
+  local key, added, values, without_user = key_of_late(), {}, {}, {}
+  for _, found in pairs(late) do
+    if has_figures[found.name] == nil then has_figures[found.name] = is_kept(found.name) end
+    local name = has_figures[found.name] and found.name or ''
+    local field = found.start .. #found.user .. ':' .. found.user .. name
+    if redis.call('HINCRBY', key, field, found.tasks) == found.tasks then
+      added[#added + 1] = field
+      if name ~= '' then values[#values + 1], values[#values + 2] = name, numbers.exact(present_hour()) end
+      local sum = found.start .. '0:' .. name
+      without_user[sum] = (without_user[sum] or 0) + found.tasks
+    end
   end
-  redis.call('PEXPIRE', key_of_late(), KEPT * 3600000)
-  if name ~= '' then redis.call('HSET', key_of_names(), name, numbers.exact(present_hour())) end
+  if not added[1] then return end
+  if redis.call('HLEN', key) > MOST_LATE then
+    redis.call('HDEL', key, unpack(added))
+    for field, tasks in pairs(without_user) do redis.call('HINCRBY', key, field, tasks) end
+  end
+  redis.call('PEXPIRE', key, KEPT * 3600000)
+  if values[1] then redis.call('HSET', key_of_names(), unpack(values)) end
 end
 
 function task_names.flush()
@@ -132,9 +145,7 @@ function task_names.flush()
       end
     end
   end
-  for _, found in pairs(late) do
-    count_late(found, (has_figures[found.name] or is_kept(found.name)) and found.name or '', found.user)
-  end
+  count_late(has_figures)
   releases.flush(has_figures)
   noted, late = {}, {}
 end
