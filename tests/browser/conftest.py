@@ -85,8 +85,15 @@ def browser(address: str) -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as patch, chromium() as browser:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         yield browser
-    # The site's threads end when the browser closes its connections. They then close their connections to the database,
-    # which must happen while the site still exists.
+    wait_for_requests()
+
+
+def wait_for_requests() -> None:
+    """Wait until the site has answered what closed tabs asked for: the site and the test share a connection to SQLite.
+
+    The tables can't be emptied while a request reads them, nor the site's threads close a connection of a site that is gone.
+    A thread ends when the browser closes its connection.
+    """
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
             thread.join(10)
@@ -165,6 +172,7 @@ def context(
     context.add_cookies([{"name": "sessionid", "value": session, "url": address}])
     yield context
     context.close()
+    wait_for_requests()
 
 
 @pytest.fixture
