@@ -67,6 +67,8 @@ def test_the_dashboard_and_the_rules_have_figures_of_lanes_users_and_task_names(
         assert f"fairque_{name}" in str(EXPRESSIONS)
     for name in ("lane_wait_seconds", "lane_tasks_started_total", "task_attempts_total", "task_failures_total"):
         assert f"fairque_{name}" in str(EXPRESSIONS)
+    for name in ("sla_kept_tasks_total", "task_release_slowdown", "task_release_failures"):
+        assert f"fairque_{name}" in str(EXPRESSIONS)
     for name in ("fairness_index", "quiet_users_oldest_wait_seconds", "lane_wait_seconds", "task_failures_total"):
         assert f"fairque_{name}" in PAGE.partition('id="alerts"')[2]
 
@@ -116,7 +118,7 @@ def test_the_probes_and_alert_rules_of_the_page_name_only_exported_metrics(label
     assert probes["readinessProbe"]["httpGet"]["path"] == reverse("fairque:ready")
     assert scrape["scrape_configs"][0]["metrics_path"] == reverse("fairque:metrics")
     expressions = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    assert len(expressions) == 12
+    assert len(expressions) == 14
     assert [wrong for expression in expressions for wrong in wrong_names(expression, labels)] == []
 
 
