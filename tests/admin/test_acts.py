@@ -108,12 +108,26 @@ def test_the_buttons_of_an_act_need_the_permission_of_the_act(
 ) -> None:
     act = queue.acts.start(kind, trial=True, user_id="acme")  # type: ignore[arg-type]
     others = {"change_deadletter", "delete_deadletter", "change_task"} - {permission}
-    log_in(client, "view_deadletter", *others)
+    log_in(client, "view_queue", "view_deadletter", "view_task", *others)
+    assert act.id in read(client, url())
     assert 'name="action"' not in read(client, url())
     for action in ("go_on", "stop", "undo"):
         answer = client.post(url(), {"action": action, "act": act.id, "confirm": "yes"})
         assert answer.status_code == 403
     assert queue.acts.get(act.id) == act
+
+
+@pytest.mark.parametrize(("kind", "permission"), [("discard", "view_deadletter"), ("cancel", "view_task")])
+def test_an_act_is_seen_with_the_permission_to_see_its_tasks(
+    client: Client, queue: FairQueue, kind: str, permission: str
+) -> None:
+    act = queue.acts.start(kind, trial=True, user_id="acme")  # type: ignore[arg-type]
+    may_change = ("delete_deadletter", "change_task")
+    operator = log_in(client, "view_queue", *may_change, *{"view_deadletter", "view_task"} - {permission})
+    assert act.id not in read(client, url())
+    assert client.post(url(), {"action": "stop", "act": act.id}).status_code == 403
+    allow(operator, permission)
+    assert act.id in read(client, url())
 
 
 def test_a_pause_of_the_queue_is_undone_in_the_audit_with_its_permission(client: Client, queue: FairQueue) -> None:

@@ -133,11 +133,13 @@ COUNTS: dict[str, StrOrPromise] = {
 
 
 class ActsPage(AdminPage):
-    """The acts of the last 24 hours, the latest first. Each button needs the permission of the act itself."""
+    """The acts of the last 24 hours, the latest first. Each button needs the permission of the act itself, and each act the
+    permission to see its tasks.
+    """
 
     name = "acts"
     title = gettext_lazy("Acts")
-    permission = "view_deadletter"
+    permission = "view_queue"
 
     def template_context(self) -> dict[str, Any]:
         return {
@@ -154,28 +156,32 @@ class ActsPage(AdminPage):
                     "may_change": self.may(PERMISSIONS[act.kind]),
                 }
                 for act in self.queue.acts.list()
+                if self._may_see(act)
             ]
         }
+
+    def _may_see(self, act: TaskAct) -> bool:
+        return self.may("view_task" if act.kind == "cancel" else "view_deadletter")
 
     def _change(self, change: Callable[[str], TaskAct], done: str, question: str = "") -> str:
         """Change the posted act, if the operator may start such an act. Return the sentence to show."""
         act = self.queue.acts.get(self.request.POST.get("act", ""))
-        if not self.may(PERMISSIONS[act.kind]):
+        if not (self._may_see(act) and self.may(PERMISSIONS[act.kind])):
             raise PermissionDenied
         if question:
             self.ask_first(question, _("Yes, undo it"))
         change(act.id)
         return done % {"act": act.id}
 
-    @Action("view_deadletter")
+    @Action("view_queue")
     def go_on(self) -> str:
         return self._change(self.queue.acts.go_on, _("Act %(act)s goes on"))
 
-    @Action("view_deadletter")
+    @Action("view_queue")
     def stop(self) -> str:
         return self._change(self.queue.acts.stop, _("Act %(act)s is stopped"))
 
-    @Action("view_deadletter")
+    @Action("view_queue")
     def undo(self) -> str:
         question = _(
             "Tasks that nothing has changed since are restored, and so are tasks that depended on them and were canceled."
