@@ -37,7 +37,7 @@ def test_the_page_has_the_sentence_and_the_errors(admin_client: Client, failures
     assert "<script>" not in text
     words = words_of(text)
     assert "Your 5 tasks that ended since" in words
-    assert "4 failed, the errors of 3 are known, 2 different ones, since" in words
+    assert "4 failed, the errors of 3 are known, 2 different ones, the earliest at" in words
     assert "2 no such address failed shop.send" in words
     assert "The error of 1 dead letter is not known: it was requeued, discarded or removed." in words
     assert "hunter2" not in words

@@ -75,13 +75,16 @@ WAITED = "waited about 1.4 s (95 % of starts: within about 9 s)"
         ),
         (
             make(1, 3, (2,)),
-            f"Your 4 tasks that ended since {SINCE} {WAITED}; 3 failed, the errors of 2 are known, all the same, since {FIRST}.",
+            (
+                f"Your 4 tasks that ended since {SINCE} {WAITED}; 3 failed, the errors of 2 are known, "
+                f"all the same, the earliest at {FIRST}."
+            ),
         ),
         (
             make(1, 3, (1, 1), failed=9),
             (
                 f"Your 4 tasks that ended since {SINCE} {WAITED}; 3 failed, the errors of 2 are known, "
-                f"2 different ones, since {FIRST}; 9 attempts failed in all."
+                f"2 different ones, the earliest at {FIRST}; 9 attempts failed in all."
             ),
         ),
     ],

@@ -76,11 +76,11 @@ def _failures(report: UserReport) -> str:
         details = (
             ngettext(
                 "the error of %(known)s is known, at %(since)s",
-                "the errors of %(known)s are known, all the same, since %(since)s",
+                "the errors of %(known)s are known, all the same, the earliest at %(since)s",
                 known,
             )
             if errors == 1
-            else _("the errors of %(known)s are known, %(errors)s different ones, since %(since)s")
+            else _("the errors of %(known)s are known, %(errors)s different ones, the earliest at %(since)s")
         )
     elif dead == 1:
         details = _("at %(since)s")
