@@ -52,9 +52,8 @@ TRIPS = 21
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that a small queue reaches."""
     for module, name in (
-        *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "LETTERS_GROUPED")),
-        *((dead_letters, "MAX_DEAD_LETTERS_COUNTED"), (report, "MAX_REPORT_LETTERS")),
-        *((dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED"), (dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE")),
+        *((tasks, "TASKS_EXAMINED"), (tasks, "MAX_RECORDS_READ"), (dead_letters, "MAX_DEAD_LETTERS_READ")),
+        *((report, "MAX_DEAD_LETTERS_READ"), (dead_letter_operations, "MAX_DEAD_LETTERS_READ")),
     ):
         monkeypatch.setattr(module, name, 200)
     for module in (overview, users):

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext, ngettext_lazy
 
 from django_fairque.admin.page_queues import queue_names
 from django_fairque.admin.pages.base import Action, AdminPage, Question
-from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_COUNTED
+from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_READ
 from django_fairque.engine.dead_letters.letters import Filter, Filters
 from django_fairque.engine.model.errors import FairQueueError, TaskNotFoundError
 from django_fairque.engine.model.records import FailureType
@@ -42,8 +42,6 @@ FILTERS = {
 """The filters of the list, with their labels in the form."""
 AGE_FILTERS = ("older_than", "newer_than")
 LETTERS_PER_PAGE = 50
-LETTERS_GROUPED = 1000
-"""The default number of dead letters that are read for the groups. Each dead letter needs one read."""
 LETTERS_PER_REQUEST = 1000
 """Maximum number of dead letters that one request moves. The engine moves them a hundred at a time."""
 
@@ -154,8 +152,7 @@ class DeadLettersPage(AdminPage):
             return {**facts, "problem": str(error)}
 
     def _groups(self) -> dict[str, Any]:
-        look_at = MAX_DEAD_LETTERS_COUNTED if self.request.GET.get("look") == "more" else LETTERS_GROUPED
-        found = self.queue.dlq.groups(look_at, **self.filters)
+        found = self.queue.dlq.groups(MAX_DEAD_LETTERS_READ, **self.filters)
         return {
             "groups": [
                 {
@@ -166,9 +163,7 @@ class DeadLettersPage(AdminPage):
                 for group in found.groups
             ],
             "looked_at": found.looked_at,
-            "most": number(MAX_DEAD_LETTERS_COUNTED),
             "is_whole": found.is_whole,
-            "more": "" if look_at == MAX_DEAD_LETTERS_COUNTED else self.url(self.name, look="more", **self.written),
         }
 
     def _letters(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from django.utils.translation import gettext_lazy
 
 from django_fairque.admin.charts import printable
 from django_fairque.admin.pages.base import AdminPage, NotHereError
+from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_READ
 from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.engine.users.report import MAX_REPORT_LETTERS, REPORT_HOURS, UserReport
+from django_fairque.engine.users.report import REPORT_HOURS, UserReport
 from django_fairque.engine.users.sla_ledger import MAX_SLA_USERS
 from django_fairque.monitoring.formatting import number
 from django_fairque.monitoring.redaction import redacted_line
@@ -107,7 +108,7 @@ class UserReportPage(DownloadPage):
                 for group in (report.errors if self.may("view_deadletter") else ())
             ],
             "unknown": max(0, report.recent.dead - report.known_errors),
-            "most": number(MAX_REPORT_LETTERS),
+            "most": number(MAX_DEAD_LETTERS_READ),
             "hours": str(self._hours),
             "choices": self.build_hour_links(HOURS, self.kwargs["key"]),
             "user_url": self.url("users", user=self.key),

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS_PER_CALL = 100
 DEAD_LETTERS_PER_READ = 1000
-"""Letters without payloads are read in slices of this size: at most 2 MB, and 8 round trips for 4,000 letters."""
+"""Letters without payloads are read in slices of this size: at most 2 MB, and 20 round trips for 10,000 letters."""
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
 """The largest size of a slice with payloads: the server reads the whole call before it serves other clients."""
 MAX_DEAD_LETTERS_READ = 10_000
+"""The largest number of letters that one call groups, counts or filters, the newest first: 0.3 s."""
 
 Key = tuple[str, int]
 """A task's id, and the number of times that it had become a dead letter."""
@@ -119,7 +120,7 @@ class DeadLetterQueue:
     def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        At most the 4,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 10,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return self._read_all_shards(lambda shards: count_matching(shards, Filter.create(filters), now))
@@ -549,23 +550,17 @@ def _build_missing_error(shards: Shards, entry_id: str) -> TaskNotFoundError:
     )
 
 
-DEAD_LETTERS_READ_PER_PAGE = 1000
-"""The most letters that are read for one page, if the filters leave most of them out."""
-MAX_DEAD_LETTERS_COUNTED = 4000
-"""The most letters that are read to count matches while a person waits: with a fingerprint for each, 0.2 s."""
-
-
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[Letter]]:
-    """Return at most ``limit`` of `DEAD_LETTERS_READ_PER_PAGE` dead letters, and the cursor after the last letter that
+    """Return at most ``limit`` of `MAX_DEAD_LETTERS_READ` dead letters, and the cursor after the last letter that
     was read."""
 
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
         moment = yield from _moment(only, now)
         place = yield from rank_after(commands.keys.state("failed"), at)
         found: list[Letter] = []
-        left, count = DEAD_LETTERS_READ_PER_PAGE, DEAD_LETTERS_PER_CALL
+        left, count = MAX_DEAD_LETTERS_READ, DEAD_LETTERS_PER_CALL
         while left > 0:
             key = commands.keys.state("failed")
             (reply,) = yield Read([("ZRANGE", key, place, place + count - 1, "WITHSCORES")])
@@ -602,7 +597,7 @@ def count_matching(shards: Shards, only: Filter, now: float | None) -> Operation
     meant = replace(only, older_than=None, moved_until=until)
     matched = looked_at = 0
     for shard in shards:
-        scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_COUNTED, newest_first=True)
+        scan = DeadLetterScan(shard, MAX_DEAD_LETTERS_READ, newest_first=True)
         while (some := (yield from scan.read_slice())) is not None:
             matched += sum(meant.matches(letter, moment) for letter in some)
         looked_at += scan.read_count

@@ -909,7 +909,7 @@ class AsyncDeadLetterQueue:
     async def matching(self, *, now: float | None = None, **filters: Unpack[Filters]) -> DLQMatching:
         """Return how many letters match ``filters``, before all of them are requeued or discarded.
 
-        At most the 4,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
+        At most the 10,000 newest letters are read. Pass ``until`` of the result as ``moved_until`` to the next call, so
         that it leaves out letters that came later.
         """
         return await self._read_all_shards(

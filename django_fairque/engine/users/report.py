@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_fairque.engine.dead_letters.dead_letters import DeadLetterScan
+from django_fairque.engine.dead_letters.dead_letters import MAX_DEAD_LETTERS_READ, DeadLetterScan
 from django_fairque.engine.dead_letters.letters import DLQGroup, Letter, make_group
 from django_fairque.engine.model.durations import check_integer
 from django_fairque.engine.users.history import (
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from django_fairque.engine.scripting.operations import Operation
 
 REPORT_HOURS = 2
-MAX_REPORT_LETTERS = 2_000
-"""The number of newest dead letters of all users in which the dead letters of one user are searched."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class UserReport:
 
     ``errors`` are its dead letters of these hours, grouped by error, the largest group first. A dead letter that was
     requeued, discarded or removed is counted in ``recent.dead``, and is in no group. ``is_whole`` is False if more than
-    2,000 newer dead letters of all users hide older dead letters of this user.
+    10,000 newer dead letters of all users hide older dead letters of this user.
     """
 
     user_id: str
@@ -73,9 +71,9 @@ def report(commands: Commands, user_id: str, hours: int, now: float | None) -> O
 
 def _letters_since(commands: Commands, user_id: str, begin: float) -> Operation[tuple[list[Letter], bool]]:
     """Return the dead letters of a user since ``begin``, and whether these are all."""
-    scan, found = DeadLetterScan(commands, MAX_REPORT_LETTERS, newest_first=True), list[Letter]()
+    scan, found = DeadLetterScan(commands, MAX_DEAD_LETTERS_READ, newest_first=True), list[Letter]()
     while (some := (yield from scan.read_slice())) is not None:
         found += [letter for letter in some if letter.user_id == user_id and letter.moved_at >= begin]
         if some and max(letter.moved_at for letter in some) < begin:
             return found, True
-    return found, scan.read_count < MAX_REPORT_LETTERS
+    return found, scan.read_count < MAX_DEAD_LETTERS_READ

@@ -41,7 +41,7 @@ def test_filters_select_matching_dead_letters(queue: FairQueue) -> None:
 
 
 def test_a_page_of_dead_letters_reads_at_most_100_entries(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter_operations, "DEAD_LETTERS_READ_PER_PAGE", 100)
+    monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_READ", 100)
     for number in range(101):
         bury(queue, at=NOW + number)
     late = bury(queue, user="v", at=NOW + 200)
@@ -65,7 +65,7 @@ def test_matching_dead_letters_are_counted_with_a_fixed_upper_time(queue: FairQu
 
 
 def test_a_count_of_many_dead_letters_covers_only_the_oldest(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_COUNTED", 2)
+    monkeypatch.setattr(dead_letter_operations, "MAX_DEAD_LETTERS_READ", 2)
     for number in range(3):
         bury(queue, at=NOW + number)
     some = queue.dlq.matching(user_id="u", now=NOW + 10)
