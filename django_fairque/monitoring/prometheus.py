@@ -252,7 +252,12 @@ FAMILIES = (
     _attempts_by_task_name("task_failures", lambda totals: totals.failed, "Attempts that failed, by task name."),
     _by_task_name("task_retrying", lambda row: row.retrying, "Tasks that wait for a retry, by task name."),
     _by_task_name(
-        *("task_run_p95_seconds", lambda row: row.run.p95, "95 % of the last hour's attempts ran no longer.", max)
+        *(
+            "task_run_p95_seconds",
+            lambda row: row.run.p95,
+            "95 % of the attempts of this hour and the one before ran no longer.",
+            max,
+        )
     ),
     _by_release(
         *("task_release_slowdown", 1.0, lambda one: one.ratio if one.is_slower else 1.0),

@@ -93,12 +93,12 @@ def test_the_page_of_slas_has_kept_and_missed_tasks_with_the_cause(admin_client:
     assert "urgent 100 % 1 0 0 0 –" in words
     assert "bob 100 % 1 0 0 1 –" in words
     assert "shop.late 0 % 0 1 0 0 its user was paused" in words
-    assert "hours must be 1 or 24, got 7." in led_to(admin_client, page_url("sla"), "sla", {"hours": "7"})
+    assert "hours must be 2 or 24, got 7." in led_to(admin_client, page_url("sla"), "sla", {"hours": "7"})
 
 
 @pytest.mark.usefixtures("late")
 def test_the_files_of_slas_have_a_row_for_each_lane_user_and_name(admin_client: Client) -> None:
-    answer = admin_client.get(page_url("sla"), {"download": "csv", "hours": "1"})
+    answer = admin_client.get(page_url("sla"), {"download": "csv", "hours": "2"})
     assert answer["Content-Disposition"] == 'attachment; filename="sla-default.csv"'
     rows = {(row["kind"], row["name"]): row for row in csv.DictReader(StringIO(answer.content.decode()))}
     assert set(rows) == {

@@ -432,12 +432,6 @@ def test_today_begins_at_midnight_of_the_viewer(
     assert f"Today, since {begin} finished today 2 " in text
 
 
-def test_the_tasks_started_in_the_last_hour_are_counted(admin_client: Client, queue: FairQueue) -> None:
-    push(queue, "ann", 3)
-    queue.pop_batch(2, "w")
-    assert "started, last hour 2 " in words_of(shown(admin_client, user="ann"))
-
-
 def test_a_bounded_number_of_ended_tasks_is_examined(queue: FairQueue) -> None:
     for user in ("ann", *["bob"] * 4):
         work(queue, user, waited=0, took=1)

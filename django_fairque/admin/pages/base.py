@@ -5,6 +5,7 @@ parts of pages that are refreshed.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -35,6 +36,7 @@ from django_fairque.engine.scripting.acts import Act, merge_acts
 from django_fairque.engine.statistics.queue_stats import have_other_lanes
 from django_fairque.models import AuditEntry, OutboxEntry, Queue
 from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.reports.user_report import time_of_day
 from django_fairque.monitoring.translations import word
 from django_fairque.tasks import results
 
@@ -453,13 +455,22 @@ class AdminPage(View):
             "first": self.url(self.name, **query) if self.request.GET.get(parameter) else "",
         }
 
-    def build_hour_links(self, hours: Iterable[int], *args: str, **query: str) -> list[tuple[str, str, str]]:
-        """Return the links to the periods that a page can show: the number of hours, the text and the URL."""
-        week = {168: _("last 7 days")}
+    def build_hour_links(
+        self, hours: Iterable[int], *args: str, by_clock: bool = False, **query: str
+    ) -> list[tuple[str, str, str]]:
+        """Return the links to the periods that a page can show: the number of hours, the text and the URL.
+
+        With ``by_clock`` the figures are of whole hours by the clock, and the first period begins with the hour before this
+        one.
+        """
+        names = {168: _("last 7 days")}
+        if by_clock:
+            begin = (time.time() // 3600 - 1) * 3600
+            names |= dict.fromkeys((1, 2), _("since %(time)s") % {"time": time_of_day(begin)})
         return [
             (
                 str(count),
-                week.get(count) or ngettext("last hour", "last %(hours)d hours", count) % {"hours": count},
+                names.get(count) or ngettext("last hour", "last %(hours)d hours", count) % {"hours": count},
                 self.url(self.name, *args, hours=str(count), **query),
             )
             for count in hours

@@ -364,7 +364,7 @@ class TaskNamesPage(AdminPage):
             "hours": hours,
             "worst": worst,
             "worst_name": printable(worst.name) if worst else "",
-            "choices": self.build_hour_links(NAME_FIGURES_HOURS, sort=order),
+            "choices": self.build_hour_links(NAME_FIGURES_HOURS, by_clock=True, sort=order),
             "releases": read_in_lockstep([(self.queue, compare_releases)])[0] if release else [],
             **(self._draw_hours(name) if name else {}),
             "columns": [

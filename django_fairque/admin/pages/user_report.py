@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 HOURS = (REPORT_HOURS, 24, 48)
 """The choices for the number of hours that are added up."""
-LEDGER_HOURS = (1, 24)
+LEDGER_HOURS = (2, 24)
 DOWNLOADS = {"csv": "text/csv", "json": "application/json"}
 """The kinds of files, with their content types."""
 
@@ -110,7 +110,7 @@ class UserReportPage(DownloadPage):
             "unknown": max(0, report.recent.dead - report.known_errors),
             "most": number(MAX_DEAD_LETTERS_READ),
             "hours": str(self._hours),
-            "choices": self.build_hour_links(HOURS, self.kwargs["key"]),
+            "choices": self.build_hour_links(HOURS, self.kwargs["key"], by_clock=True),
             "user_url": self.url("users", user=self.key),
         }
 
@@ -143,7 +143,7 @@ class SlaPage(DownloadPage):
     def _read_ledger(self) -> SlaLedger:
         hours = self.request.GET.get("hours", "24")
         if hours not in map(str, LEDGER_HOURS):
-            raise NotHereError(_("hours must be 1 or 24, got %(hours)s.") % {"hours": hours})
+            raise NotHereError(_("hours must be 2 or 24, got %(hours)s.") % {"hours": hours})
         return self.queue.sla_ledger(int(hours))
 
     def write_file(self, kind: str) -> tuple[str, str]:
@@ -156,7 +156,7 @@ class SlaPage(DownloadPage):
             "refresh": 15,
             "ledger": ledger,
             "hours": str(ledger.hours),
-            "choices": self.build_hour_links(LEDGER_HOURS),
+            "choices": self.build_hour_links(LEDGER_HOURS, by_clock=True),
             "most": number(MAX_SLA_USERS),
             "tables": [
                 (_("By lane"), [self._row(row, str(word(row.name))) for row in ledger.lanes]),

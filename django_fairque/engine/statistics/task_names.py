@@ -88,27 +88,22 @@ def attempt_totals(shards: Shards) -> Operation[dict[str, AttemptTotals]]:
 
 
 def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
-    """Return the figures of the last ``hours``, the name with most attempts first.
-
-    The oldest hour by the clock counts with the part that lies in this time.
-    """
+    """Return the figures of this hour by the clock and of the ``hours`` before it, the name with most attempts first."""
     check_integer(hours, "hours", 1, MAX_HOURS)
     ((seconds, _),) = yield Read([("TIME",)])
-    this_hour, passed = divmod(int(seconds), 3600)
-    parts = [1.0] * hours + [1 - passed / 3600]
     attempts, failed = Counter[str](), Counter[str]()
     runs: dict[str, Counter[int]] = {}
-    for result, bucket, name, amount in (yield from _read_attempts(shards, this_hour, parts)):
-        attempts[name] += amount  # type: ignore[assignment]  # parts of an hour
-        runs.setdefault(name, Counter())[bucket] += amount  # type: ignore[assignment]
+    for result, bucket, name, amount in (yield from _read_attempts(shards, int(seconds) // 3600, hours + 1)):
+        attempts[name] += amount
+        runs.setdefault(name, Counter())[bucket] += amount
         if result == "failed":
-            failed[name] += amount  # type: ignore[assignment]
+            failed[name] += amount
     retrying = yield from _estimate_retrying(shards)
     found = [
         NameFigures(
             name,
-            round(attempts[name]),
-            round(failed[name]),
+            attempts[name],
+            failed[name],
             percentiles(runs.get(name, {}), _bucket_middle),
             retrying.get(name, 0),
         )
@@ -129,9 +124,9 @@ def hours_of_name(shards: Shards, name: str) -> Operation[list[NameHour]]:
     for index, hour in enumerate(hours):
         counts: dict[str, Counter[int]] = {"passed": Counter(), "failed": Counter()}
         some = records[index * size : (index + 1) * size]
-        for result, bucket, found_name, amount in _parse_attempts(some, [1.0]):
+        for result, bucket, found_name, amount in _parse_attempts(some):
             if found_name == name:
-                counts[result][bucket] += int(amount)
+                counts[result][bucket] += amount
         failed, runs = counts["failed"].total(), sum(counts.values(), Counter())
         found.append(NameHour(hour * 3600, runs.total(), failed, percentiles(runs, _bucket_middle)))
     return found
@@ -140,30 +135,24 @@ def hours_of_name(shards: Shards, name: str) -> Operation[list[NameHour]]:
 def typical_run_times(shards: Shards, moment: float) -> Operation[dict[str, float]]:
     """Return the median run time in seconds of the tasks of each name in the 24 hours before a Unix time."""
     runs: dict[str, Counter[int]] = {}
-    attempts = yield from _read_attempts(shards, int(moment) // 3600, [1.0] * MAX_HOURS)
+    attempts = yield from _read_attempts(shards, int(moment) // 3600, MAX_HOURS)
     for _result, bucket, name, amount in attempts:
-        runs.setdefault(name, Counter())[bucket] += int(amount)
+        runs.setdefault(name, Counter())[bucket] += amount
     return {name: percentiles(buckets, _bucket_middle).p50 for name, buckets in runs.items() if name}
 
 
-def _read_attempts(
-    shards: Shards, this_hour: int, parts: Sequence[float]
-) -> Operation[Iterator[tuple[str, int, str, float]]]:
-    """Read the attempts of this hour and the hours before: result, bucket of the run time, name and number. ``parts``
-    has the part of each hour that counts.
-    """
-    keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(len(parts))]
+def _read_attempts(shards: Shards, this_hour: int, hours: int) -> Operation[Iterator[tuple[str, int, str, int]]]:
+    """Read the attempts of ``hours``, of which this one is the last: result, bucket of the run time, name and number."""
+    keys = [f"{TOTALS_KEY}:{this_hour - back}" for back in range(hours)]
     records = yield from read_sound([("HGETALL", shard.keys(key)) for shard in shards for key in keys])
-    return _parse_attempts(records, parts)
+    return _parse_attempts(records)
 
 
-def _parse_attempts(
-    records: Sequence[Mapping[bytes, bytes]], parts: Sequence[float]
-) -> Iterator[tuple[str, int, str, float]]:
-    for record, part in zip(records, [*parts] * (len(records) // len(parts)), strict=True):
+def _parse_attempts(records: Sequence[Mapping[bytes, bytes]]) -> Iterator[tuple[str, int, str, int]]:
+    for record in records:
         for field, value in record.items():
             result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
-            yield result, int(bucket.rstrip("unb")), name, part * int(value)  # without the lane of a kept SLA
+            yield result, int(bucket.rstrip("unb")), name, int(value)  # without the lane of a kept SLA
 
 
 def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:

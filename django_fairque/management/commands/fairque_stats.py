@@ -72,8 +72,14 @@ class Command(QueueCommand):
             action="store_true",
             help="the SLAs of the last 24 hours, kept, missed and at risk by lane, user and task name, with causes instead",
         )
-        add("--names", action="store_true", help="the tasks of the last hour by name instead, most attempts first")
-        since = f"with --names: the tasks of the last hours, from 1h (the default) to {MAX_HOURS}h, in whole hours"
+        add(
+            "--names",
+            action="store_true",
+            help="the tasks of this hour and the one before by name instead, most attempts first",
+        )
+        since = (
+            f"with --names: the tasks of this hour and of the hours before it, from 1h (the default) to {MAX_HOURS}h"
+        )
         since = f"{since}; with --sla: by the clock, 24h by default; with --report: up to {USER_HOURS}h by the clock"
         add("--since", type=age, metavar="AGE", help=since)
         NAME_LIST.add_options(parser, with_json=False)
