@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest.mock import patch
 
@@ -19,7 +22,7 @@ from tests import open_connections
 from tests.servers import Server, server_binary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
     from redis import Redis
     from redis.asyncio import Redis as AsyncRedis
@@ -55,6 +58,30 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect without looking for garbage: nearly everything stays until the end, so no later collection examines it again."""
+    gc.disable()
+    try:
+        _import_share(session.config)
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _import_share(config: pytest.Config) -> None:
+    """Import some test files before all others: in a new checkout, each process of xdist then compiles other files."""
+    process = getattr(config, "workerinput", None)
+    if process is None or config.args != config.getini("testpaths"):
+        return
+    tests = Path(__file__).parent
+    files = sorted(tests.rglob("test_*.py"))
+    for file in files[int(process["workerid"].removeprefix("gw")) :: process["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # reported when the file is collected
+            importlib.import_module(".".join(file.relative_to(tests.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,8 +9,11 @@ import ast
 import re
 from collections import Counter, defaultdict
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.source_rules import tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +42,7 @@ ROOT_PAGES = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY
 def trees() -> dict[str, ast.Module]:
     """The syntax tree of each module, by its dotted name; migrations are left out."""
     files = (file for file in sorted(PACKAGE.rglob("*.py")) if "migrations" not in file.parts)
-    return {_module(file): ast.parse(file.read_text()) for file in files}
+    return {_module(file): tree_of(file.read_text()) for file in files}
 
 
 def _module(file: Path) -> str:
@@ -175,10 +178,9 @@ def divided_classes() -> dict[str, str]:
 def banned_identifiers() -> Counter[str]:
     """Count the identifiers of the package that contain a banned word, or are a banned name."""
     found: Counter[str] = Counter()
-    for tree in trees().values():
-        for identifier in _identifiers(tree):
-            found.update(BANNED_WORDS.intersection(identifier.lower().split("_")))
-            found.update(BANNED_NAMES.intersection([identifier.strip("_")]))
+    for identifier, count in Counter(chain.from_iterable(map(_identifiers, trees().values()))).items():
+        banned = [*BANNED_WORDS.intersection(identifier.lower().split("_")), *BANNED_NAMES & {identifier.strip("_")}]
+        found.update(dict.fromkeys(banned, count))
     return found
 
 
@@ -218,7 +220,7 @@ def banned_phrases(folder: Path) -> Counter[str]:
 def banned_phrases_in(file: Path) -> Counter[str]:
     """Count each of `BANNED_PHRASES` in a file. Spaces and line breaks are the same."""
     text = " ".join(file.read_text().lower().split())
-    return +Counter({phrase: len(re.findall(rf"\b{phrase}\b", text)) for phrase in BANNED_PHRASES})
+    return +Counter({phrase: len(re.findall(rf"\b{phrase}\b", text)) for phrase in BANNED_PHRASES if phrase in text})
 
 
 def user_pages() -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,12 @@ class Import:
     at_once: bool
 
 
+@cache
+def tree_of(source: str) -> ast.Module:
+    """Return the syntax tree of a module, parsed once in a process: many rules read the same files."""
+    return ast.parse(source)
+
+
 def misplaced_imports(package: Path) -> list[str]:
     """Imports that go up, sideways, or to Django from where it must not be known."""
     found = []
@@ -77,7 +84,7 @@ def misplaced_imports(package: Path) -> list[str]:
         if part not in LAYERS:
             found.append(f"{_name(file, package)}:1: {part!r} has no layer: give it one in LAYERS")
             continue
-        tree = ast.parse(file.read_text())
+        tree = tree_of(file.read_text())
         for imported in _imports(tree, file, package):
             if complaint := _complaint(part, imported):
                 found.append(f"{_name(file, package)}:{imported.line}: {complaint}")
@@ -87,11 +94,13 @@ def misplaced_imports(package: Path) -> list[str]:
 def circular_imports(package: Path) -> list[str]:
     """Return the circles among the parts of each folder. A part is a module or a folder; imports for types count."""
     found = []
+    names = {file: list(_imported_names(file, package)) for file in package.rglob("*.py")}
     for folder in sorted(path for path in package.rglob("*") if path.is_dir()):
         inside = [PACKAGE, *folder.relative_to(package).parts]
         imports = {
-            file: {module[len(inside)] for module in _imported_names(file, package) if module[: len(inside)] == inside}
-            for file in folder.rglob("*.py")
+            file: {module[len(inside)] for module in names[file] if module[: len(inside)] == inside}
+            for file in names
+            if folder in file.parents
         }
         graph: dict[str, set[str]] = {}
         for file, targets in imports.items():
@@ -107,7 +116,7 @@ def circular_imports(package: Path) -> list[str]:
 
 def _imported_names(file: Path, package: Path) -> Iterator[list[str]]:
     """Yield the parts of each dotted name that the file may import from the package."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file.read_text())):
         if isinstance(node, ast.Import):
             yield from ([*alias.name.split("."), ""] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -119,7 +128,7 @@ def registration_hooks(package: Path) -> list[str]:
     return [
         f"{_name(file, package)}:{node.lineno}: a function replaces {', '.join(node.names)}: pass it as an argument"
         for file in sorted(package.glob("engine/**/*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file.read_text()))
         if isinstance(node, ast.Global)
     ]
 
@@ -133,7 +142,7 @@ def fork_hooks(package: Path) -> list[str]:
         f"{_name(file, package)}:{node.lineno}: forks of C code call no hook: use PerProcess (engine/model/ids.py)"
         for file in sorted(package.rglob("*.py"))
         if _name(file, package) not in HOOKED_FILES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "register_at_fork"
     ]
 
@@ -153,7 +162,7 @@ def swallowed_exceptions(package: Path) -> list[str]:
     return [
         f"{_name(file, package)}:{node.lineno}: any exception is swallowed: name the one that is expected"
         for file in sorted(package.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file.read_text()))
         if isinstance(node, ast.ExceptHandler) and _catches_all(node) and all(map(_does_nothing, node.body))
     ]
 
@@ -165,7 +174,7 @@ def shadowing_comprehensions(package: Path) -> list[str]:
     """
     found = []
     for file in sorted(package.rglob("*.py")):
-        tree = ast.parse(file.read_text())
+        tree = tree_of(file.read_text())
         imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
             names = [
@@ -189,7 +198,7 @@ def unsorted_exports(package: Path) -> list[str]:
     """`__all__` in another order than constants, classes, the rest, each by name (the linter's order)."""
     found = []
     for file in sorted(package.rglob("*.py")):
-        for node in ast.parse(file.read_text()).body:
+        for node in tree_of(file.read_text()).body:
             if isinstance(node, ast.Assign | ast.AnnAssign) and _target_name(node) == "__all__" and node.value:
                 names: list[str] = list(ast.literal_eval(node.value))
                 if names != sorted(set(names), key=_export_key):
@@ -236,18 +245,28 @@ def _complaint(part: str, imported: Import) -> str | None:
 
 
 def _imports(tree: ast.Module, file: Path, package: Path) -> Iterator[Import]:
-    later = {id(inner) for node in ast.walk(tree) if _runs_later(node) for inner in ast.walk(node)}
+    at_once = {id(node) for node in _run_at_once(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, node.lineno, id(node) not in later)
+                yield Import(alias.name, node.lineno, id(node) in at_once)
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, file, package)
             # `from package import part` names a part, `from package.part import name` is in one already.
             names = [f"{base}.{alias.name}" for alias in node.names] if base == PACKAGE else [base]
             for module in names:
                 known = base != PACKAGE or module.split(".")[1] in LAYERS
-                yield Import(module if known else base, node.lineno, id(node) not in later)
+                yield Import(module if known else base, node.lineno, id(node) in at_once)
+
+
+def _run_at_once(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes that run when the module is imported."""
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if not _runs_later(node):
+            yield node
+            nodes += ast.iter_child_nodes(node)
 
 
 def _runs_later(node: ast.AST) -> bool:

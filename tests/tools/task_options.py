@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import textwrap
@@ -54,6 +55,7 @@ ONLY_SENDABLE = options.SENDABLE - options.DECLARABLE
 SHARED = ", ".join(f"``{name}``" for name in options.OPTIONS if name in options.SENDABLE & options.DECLARABLE)
 
 
+@functools.cache
 def texts() -> dict[str, str]:
     """Return the docstring of each field of `TaskOptions` in one line; empty if there is none."""
     (table,) = ast.parse(inspect.getsource(options.TaskOptions)).body

@@ -109,10 +109,10 @@ def users_of(changed: dict[str, set[str]]) -> list[str]:
     users = []
     for file in sorted((ROOT / PACKAGE).rglob("*.py")):
         source = file.read_text()
-        imports = imports_of(str(file.relative_to(ROOT)))
+        path = str(file.relative_to(ROOT))
         for module, names in changed.items():
-            if module in imports and any(re.search(rf"\b{re.escape(name)}\b", source) for name in names):
-                users.append(str(file.relative_to(ROOT)))
+            if any(re.search(rf"\b{re.escape(name)}\b", source) for name in names) and module in imports_of(path):
+                users.append(path)
     return users
 
 

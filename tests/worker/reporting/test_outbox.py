@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -28,21 +29,27 @@ pytestmark = pytest.mark.django_db(transaction=True)
 """On PostgreSQL, the tests' own database is emptied after each test: a worker may be killed before it has removed its rows."""
 
 
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of SQLite with all tables, for copies: migrating takes longer than most of a test."""
+    path = tmp_path_factory.mktemp("migrated") / "db.sqlite3"
+    environment = {"TEST_DATABASE": str(path), "FAIRQUE_OUTBOX": "true"}
+    assert run(environment, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
+    with sqlite3.connect(path) as file:
+        file.execute("PRAGMA journal_mode=WAL")
+    file.close()
+    return path
+
+
 @pytest.fixture
-def database(tmp_path: Path) -> dict[str, str]:
+def database(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of processes that share a database with an outbox: the tests' own, or a file of this test."""
     if connection.vendor == "sqlite":
-        place = {"TEST_DATABASE": str(tmp_path / "db.sqlite3")}
+        place = {"TEST_DATABASE": shutil.copy(request.getfixturevalue("migrated"), tmp_path / "db.sqlite3")}
     else:
         engine, name = connection.settings_dict["ENGINE"], connection.settings_dict["NAME"]
         place = {"TEST_DATABASE_ENGINE": str(engine), "TEST_DATABASE": str(name)}
-    environment = {**place, "FAIRQUE_OUTBOX": "true"}
-    if connection.vendor == "sqlite":
-        assert run(environment, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
-        with sqlite3.connect(place["TEST_DATABASE"]) as file:
-            file.execute("PRAGMA journal_mode=WAL")
-        file.close()
-    return environment
+    return {**{name: str(value) for name, value in place.items()}, "FAIRQUE_OUTBOX": "true"}
 
 
 def run(environment: dict[str, str], *arguments: str, server: Server | None = None) -> subprocess.CompletedProcess[str]:
@@ -68,18 +75,18 @@ def begun(redis: Redis) -> list[str]:
     return sorted(line.decode().split(" ")[2] for line in lines)
 
 
-def test_a_worker_that_is_started_before_migrate_has_no_outbox(server: Server, redis: Redis, tmp_path: Path) -> None:
+def test_a_worker_that_is_started_before_migrate_has_no_outbox(workers: Workers, tmp_path: Path) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("the tests' database is migrated")
     environment = {"TEST_DATABASE": str(tmp_path / "db.sqlite3"), "FAIRQUE_OUTBOX": "true"}
-    refused = run(environment, "-m", "django", "fairque_worker", "--burst", server=server)
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1] == (
+    refused = workers.start("--burst", **environment)
+    assert refused.wait() == 1
+    assert refused.log.splitlines()[-1] == (
         "CommandError: OUTBOX is on, and no database has the table of the outbox: run manage.py migrate, then start the worker"
     )
-    assert "unapplied migration(s)" in refused.stdout
+    assert "unapplied migration(s)" in refused.log
     assert run(environment, "-m", "django", "migrate", "--verbosity", "0").returncode == 0
-    assert run(environment, "-m", "django", "fairque_worker", "--burst", server=server).returncode == 0
+    assert workers.start("--burst", **environment).wait() == 0
 
 
 ALL_STEPS = [*STEPS, "before the commit", "after all"]
