@@ -56,8 +56,6 @@ MAX_STEPS_COUNTED = 10
 BULK_MICROSECONDS = 1_000
 """The created times of tasks of one call may be this much later than the call: each of up to 1,000 tasks gets the next
 microsecond."""
-KEPT_SECONDS = 86_400.0
-"""Seconds for which an act is kept after its end, and can be undone."""
 END = "end"
 """The cursor after the last task of a shard."""
 
