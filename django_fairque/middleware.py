@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.core.exceptions import MiddlewareNotUsed, SynchronousOnlyOperation
 from django.utils.functional import LazyObject
-from django.utils.module_loading import import_string
 
-from django_fairque.engine.model.errors import ConfigurationError, short
 from django_fairque.engine.model.trace_context import read
 from django_fairque.tasks import registry
 from django_fairque.tasks.context import UserSource, as_source_user
 
 from .conf import get_config
+from .conf.sections import import_plain_function
 from .tasks.errors import TaskUsageError
 from .tasks.options import user_id
 from .tasks.tracing import in_trace
@@ -129,13 +128,4 @@ def _key(user: Any) -> str | None:
 
 def own_callable(path: str) -> Callable[[HttpRequest], object]:
     """Return the callable that ``REQUEST_USER`` names. Raise `ConfigurationError` if it can't be called with a request."""
-    try:
-        found: Callable[[HttpRequest], object] = import_string(path)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"REQUEST_USER: expected the dotted path of a callable, got {short(path)}: {error}"
-        ) from error
-    if not callable(found) or iscoroutinefunction(found):
-        kind = "a coroutine function" if callable(found) else f"a {type(found).__name__}"
-        raise ConfigurationError(f"REQUEST_USER: expected a plain function that takes the request, {path!r} is {kind}")
-    return found
+    return import_plain_function(path, "REQUEST_USER", "a callable", "the request")

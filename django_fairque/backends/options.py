@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 from django.conf import settings
@@ -212,8 +212,11 @@ def _checked_value(name: str, value: Any) -> Any:
 def _list_paths(name: str, value: Any) -> list[tuple[Callable[[str], object], str]]:
     """Yield the dotted paths in the value of an option, each with the function that imports and checks the path."""
     several = value if isinstance(value, (tuple, list)) else (value,)
-    checks = {"USER": _imported_user, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}
-    check = {**checks, "BACKOFF": _imported_backoff}.get(name)
+    callables = {"USER": _USER_EXPECTED, "BACKOFF": _BACKOFF_EXPECTED}
+    checks: dict[str, Callable[[str], object]] = {
+        option: partial(_import, expected=expected) for option, expected in callables.items()
+    }
+    check = {**checks, "RETRY_ON": _imported_error, "MIDDLEWARE": middleware.load}.get(name)
     return [(check, path) for path in several if isinstance(path, str)] if check else []
 
 
@@ -234,17 +237,13 @@ def _user(value: Any) -> Any:
 _USER_EXPECTED = "USER must be a callable of (task, args, kwargs), or its dotted path"
 
 
-def _imported_user(path: str) -> object:
-    return _imported_callable(path, _USER_EXPECTED)
-
-
-def _imported_callable(path: str, expected: str) -> object:
+def _import(path: str, expected: str, is_expected: Callable[[Any], bool] = callable) -> Any:
     try:
         found = import_string(path)
     except ImportError as error:
         raise ValueError(f"{expected}; {path!r} can't be imported ({error})") from None
-    if not callable(found):
-        raise ValueError(f"{expected}; {path!r} is {short(found)}")  # noqa: TRY004
+    if not is_expected(found):
+        raise ValueError(f"{expected}; {path!r} is {short(found)}")
     return found
 
 
@@ -269,12 +268,11 @@ def _retry_on(value: Any) -> Sequence[type[BaseException]]:
 
 
 def _imported_error(path: str) -> type[BaseException]:
-    try:
-        found = import_string(path)
-    except ImportError as error:
-        raise ValueError(f"RETRY_ON must name exception classes; {path!r} can't be imported ({error})") from None
-    if not (isinstance(found, type) and issubclass(found, BaseException)):
-        raise ValueError(f"RETRY_ON must name exception classes; {path!r} is {short(found)}")  # noqa: TRY004
+    found: type[BaseException] = _import(
+        path,
+        "RETRY_ON must name exception classes",
+        lambda kind: isinstance(kind, type) and issubclass(kind, BaseException),
+    )
     return found
 
 
@@ -321,10 +319,6 @@ def _backoff(value: Any) -> Any:
     if value is not None and not isinstance(value, Mapping):
         raise ValueError(f"{_BACKOFF_EXPECTED}; got {short(value)}")
     return checked_option("backoff", value, "BACKOFF")
-
-
-def _imported_backoff(path: str) -> object:
-    return _imported_callable(path, _BACKOFF_EXPECTED)
 
 
 def checked_attempts(value: object, name: str) -> int:

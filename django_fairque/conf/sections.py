@@ -340,20 +340,29 @@ def _run_in_thread(function: Callable[[], Any]) -> Awaitable[Any]:
     return sync_to_async(function)()
 
 
-def import_plan_of(path: str) -> Callable[[str], str | None]:
-    """Return the function that ``PLAN_OF`` names. Raise `ConfigurationError` if it can't be called with a user's id."""
+def import_named(path: str, option: str, expected: str) -> Any:
+    """Return the object that an ``option`` names by its dotted path. Raise `ConfigurationError` if it can't be imported."""
     from django.utils.module_loading import import_string
 
     try:
-        found: Callable[[str], str | None] = import_string(path)
+        return import_string(path)
     except ImportError as error:
         raise ConfigurationError(
-            f"PLAN_OF: expected the dotted path of a function, got {short(path)}: {error}"
+            f"{option}: expected the dotted path of {expected}, got {short(path)}: {error}"
         ) from error
+
+
+def import_plain_function(path: str, option: str, expected: str, argument: str) -> Callable[[Any], Any]:
+    """Return the function that an ``option`` names. Raise `ConfigurationError` if it can't be called with the argument."""
+    found: Callable[[Any], Any] = import_named(path, option, expected)
     if not callable(found) or iscoroutinefunction(found):
         kind = "a coroutine function" if callable(found) else f"a {type(found).__name__}"
-        raise ConfigurationError(f"PLAN_OF: expected a plain function that takes a user's id, {path!r} is {kind}")
+        raise ConfigurationError(f"{option}: expected a plain function that takes {argument}, {path!r} is {kind}")
     return found
+
+
+def import_plan_of(path: str) -> Callable[[str], str | None]:
+    return import_plain_function(path, "PLAN_OF", "a function", "a user's id")
 
 
 class _PlanFinder:

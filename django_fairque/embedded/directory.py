@@ -23,21 +23,6 @@ _MARKER_TEXT = b"""This directory belongs to the embedded server of django_fairq
 Before you delete it: manage.py fairque_server stop
 """
 
-_FIRST_FILE = "start.lock"
-"""The first file in directories of earlier versions of this package, which made no marker file."""
-_FILES_OF_STARTED_SERVER = {_FIRST_FILE, "server.lock", "server.json", "valkey.conf"}
-"""The files that those versions had made when their server was running."""
-_KNOWN_FILES = _FILES_OF_STARTED_SERVER | {
-    "data",
-    ".gitignore",
-    "server.log",
-    "server.log.1",
-    "server.pid",
-    "s.sock",
-    "valkey-server",
-}
-_KNOWN_FILES |= {f"{name}.new" for name in _KNOWN_FILES}
-
 
 class PrivateDirectory:
     """An open directory of an embedded server (mode 0700), with methods to open the files in it (mode 0600).
@@ -81,15 +66,14 @@ class PrivateDirectory:
             raise
 
     def _claim(self, *, create: bool) -> None:
-        """Put the marker into a directory that is empty or was made by an earlier version. Refuse any other directory
-        without a marker.
-        """
+        """Put the marker into an empty directory. Refuse any other directory without a marker."""
         with os.scandir(self.fd) as entries:
-            names = {entry.name for entry in entries}
-        if MARKER in names:
+            names = sorted(entry.name for entry in entries)
+        # Looked up after the names, because another process may create the marker and then its other files meanwhile.
+        if os.access(MARKER, os.F_OK, dir_fd=self.fd, follow_symlinks=False):
             return
-        if names and not names >= _FILES_OF_STARTED_SERVER and not (_FIRST_FILE in names and names <= _KNOWN_FILES):
-            some = ", ".join(map(repr, sorted(names)[:3])) + (", ..." if len(names) > 3 else "")
+        if names:
+            some = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
             raise ConfigurationError(
                 f"{self.path} exists and holds files of something else ({some}): the embedded server uses a directory only "
                 f"if it is new or empty. Name one that does not exist yet, such as {self.path / 'fairque'}, with "
@@ -99,7 +83,7 @@ class PrivateDirectory:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(MARKER, flags, 0o600, dir_fd=self.fd), "wb") as file:
                 file.write(_MARKER_TEXT)
-        elif not names:
+        else:
             raise FileNotFoundError(f"{self.path} is empty")
 
     def __enter__(self) -> Self:

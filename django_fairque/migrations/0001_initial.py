@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import django.utils.timezone
 from django.db import migrations, models
 
 
@@ -33,6 +34,7 @@ class Migration(migrations.Migration):
                     ("view_worker", "Can see workers"),
                     ("change_worker", "Can drain and stop workers"),
                     ("view_event", "Can see model events"),
+                    ("view_tasklog", "Can see captured log lines of tasks"),
                 ),
                 "managed": False,
                 "default_permissions": ("view", "change", "delete"),
@@ -78,6 +80,27 @@ class Migration(migrations.Migration):
                     models.Index(fields=["user_id", "id"], name="fairque_outbox_user"),
                     models.Index(fields=["retry_at"], name="fairque_outbox_retry"),
                 ],
+            },
+        ),
+        migrations.CreateModel(
+            name="AuditEntry",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ("actor", models.CharField(max_length=256)),
+                ("source", models.CharField(max_length=32)),
+                ("queue", models.CharField(max_length=64)),
+                ("act", models.CharField(max_length=64)),
+                ("kind", models.CharField(max_length=32)),
+                ("subject", models.CharField(blank=True, max_length=256)),
+                ("before", models.JSONField(default=dict)),
+                ("after", models.JSONField(default=dict)),
+                ("text", models.TextField(blank=True)),
+            ],
+            options={
+                "ordering": ("-id",),
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["queue", "kind", "subject"], name="fairque_audit_object")],
             },
         ),
     )

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.statistics.task_names import AttemptTotals, NameFigures
     from django_fairque.engine.users.fairness import Fairness
 
+MetricFamily = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 PREFIX = "fairque_"
 USERS_EXAMINED_PER_SCRAPE = 200
 """Maximum number of users whose tasks are compared in one scrape: about a thousand commands, which take 3 ms of the
@@ -81,22 +82,24 @@ probe = Probe(Figures.read)
 class Family:
     """One metric that every queue has. ``name`` has no prefix, and no ``_total`` at the end for a counter.
 
-    ``values`` returns the numbers by the value of ``label``. If the queue is the only label, there is a single number
-    under "".
+    ``values`` returns the numbers, or the distributions of a histogram, by the value of ``label``. If the queue is the
+    only label, there is a single one under "".
     """
 
-    kind: type[GaugeMetricFamily | CounterMetricFamily]
+    kind: type[MetricFamily]
     name: str
     help: str
-    values: Callable[[Figures], Mapping[str, float]]
+    values: Callable[[Figures], Mapping[str, Any]]
     label: str = ""
 
     def metric(self, result: ProbeResult[Figures]) -> Metric:
         labels = ["queue", self.label] if self.label else ["queue"]
         metric = self.kind(PREFIX + self.name, self.help, labels=labels)
         for queue, figures in result.readings.items():
-            for value, number in self.values(figures).items():
-                metric.add_metric([queue, value][: len(labels)], float(number))
+            for value, found in self.values(figures).items():
+                is_histogram = self.kind is HistogramMetricFamily
+                sample = (cumulative(found), found.sum_seconds) if is_histogram else (float(found),)
+                metric.add_metric([queue, value][: len(labels)], *sample)
         return metric
 
 
@@ -175,10 +178,8 @@ def _by_priority(key: str) -> Mapping[str, str]:
     return {name: f"{key}:{number}" for number, name in CLASS_NAMES.items()}
 
 
-def _by_lane(
-    kind: type[GaugeMetricFamily | CounterMetricFamily], name: str, value: Callable[[LaneStats], float], text: str
-) -> Family:
-    def values(figures: Figures) -> Mapping[str, float]:
+def _by_lane(kind: type[MetricFamily], name: str, value: Callable[[LaneStats], Any], text: str) -> Family:
+    def values(figures: Figures) -> Mapping[str, Any]:
         return {lane: value(lane_figures) for lane, lane_figures in figures.stats.lanes.items()}
 
     return Family(kind, name, text, values, "lane")
@@ -319,22 +320,21 @@ FAMILIES = (
         *("sla_missed_tasks", "lane", {str(lane): f"sla_missed:{lane}" for lane in LANES}),
         "Tasks whose first start was later than their SLA, or that ended without a start after it.",
     ),
-)
-
-
-HISTOGRAMS: tuple[tuple[str, str, str, Callable[[QueueStats], Mapping[str, Distribution]]], ...] = (
-    (
-        *("task_wait_seconds", "", "From when a task could start until it did, of each attempt."),
-        lambda stats: {"": stats.waits},
+    # histograms since each queue's first task
+    Family(
+        *(HistogramMetricFamily, "task_wait_seconds"),
+        "From when a task could start until it did, of each attempt.",
+        lambda figures: {"": figures.stats.waits},
     ),
-    (
-        *("lane_wait_seconds", "lane", "From when a task could start until it did, of each attempt, by lane."),
-        lambda stats: {lane: figures.waits for lane, figures in stats.lanes.items()},
+    _by_lane(
+        *(HistogramMetricFamily, "lane_wait_seconds", lambda lane: lane.waits),
+        "From when a task could start until it did, of each attempt, by lane.",
     ),
-    ("task_run_seconds", "", "How long each attempt ran.", lambda stats: {"": stats.runs}),
+    Family(
+        *(HistogramMetricFamily, "task_run_seconds", "How long each attempt ran."),
+        lambda figures: {"": figures.stats.runs},
+    ),
 )
-"""Histograms since each queue's first task: name, label, help text, and a function that returns the distributions by
-the value of the label. If the queue is the only label, there is a single distribution under ""."""
 
 BUCKETS_PER_OCTAVE = 4
 """Number of buckets of the engine's histograms between two powers of two."""
@@ -421,13 +421,6 @@ def exposition(accept: str, worker: Callable[[], Mapping[str, float]] | None = N
 def _of_queues(result: ProbeResult[Figures]) -> Iterator[Metric]:
     for family in FAMILIES:
         yield family.metric(result)
-    for name, label, text, values in HISTOGRAMS:
-        labels = ["queue", label] if label else ["queue"]
-        metric = HistogramMetricFamily(PREFIX + name, text, labels=labels)
-        for queue, figures in result.readings.items():
-            for value, found in values(figures.stats).items():
-                metric.add_metric([queue, value][: len(labels)], cumulative(found), found.sum_seconds)
-        yield metric
     up = GaugeMetricFamily(f"{PREFIX}queue_up", "1 if the queue could be read.", labels=["queue"])
     for queue in (*result.readings, *result.troubles):
         up.add_metric([queue], queue in result.readings)

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.utils.module_loading import import_string
 
+from django_fairque.conf.sections import import_named
 from django_fairque.engine.model.errors import ConfigurationError, short
 
 from .context import HEADERS_KEY, METADATA_KEY, TaskContext
@@ -249,12 +249,7 @@ def load(given: object) -> TaskMiddleware:
 def _make_middleware(given: object) -> TaskMiddleware:
     named: Any = given
     if isinstance(given, str):
-        try:
-            named = import_string(given)
-        except ImportError as error:
-            raise ConfigurationError(
-                f"middleware: expected the dotted path of a subclass of TaskMiddleware, got {short(given)}: {error}"
-            ) from error
+        named = import_named(given, "middleware", "a subclass of TaskMiddleware")
     if isinstance(named, TaskMiddleware):
         return named
     if not (isinstance(named, type) and issubclass(named, TaskMiddleware)):

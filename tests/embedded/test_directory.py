@@ -38,7 +38,7 @@ class TestExistingDirectories:
     """A directory is used if it is empty or ours; any other stays as it is."""
 
     @pytest.mark.parametrize(
-        "names", [["precious"], ["data", "server.log"], ["start.lock", "precious"], [".gitignore"]]
+        "names", [["precious"], ["data", "server.log"], ["start.lock"], ["start.lock", "precious"], [".gitignore"]]
     )
     @pytest.mark.parametrize("action", ["ensure", "stop", "restart", "status"])
     def test_a_directory_with_other_files_is_refused_and_unchanged(
@@ -68,21 +68,6 @@ class TestExistingDirectories:
         assert list(embedded.directory.iterdir()) == []
         assert embedded.start() is True
         assert (embedded.directory / MARKER).is_file()
-
-    @pytest.mark.parametrize("extra", [[], ["notes"]])
-    def test_a_directory_of_an_earlier_version_is_used(self, embedded: EmbeddedServer, extra: list[str]) -> None:
-        embedded.ensure()
-        (embedded.directory / MARKER).unlink()
-        for name in extra:
-            (embedded.directory / name).touch()
-        assert embedded.status().running is True
-        embedded.restart()
-        assert (embedded.directory / MARKER).is_file()
-
-    def test_a_directory_that_an_earlier_version_only_began_is_used(self, embedded: EmbeddedServer) -> None:
-        embedded.directory.mkdir()
-        (embedded.directory / "start.lock").touch()
-        assert embedded.start() is True
 
 
 class TestPermissions:

@@ -1,9 +1,8 @@
-"""Processes of two versions on one server: an upgrade, a rollback, and a version from before the format number."""
+"""Processes of two versions on one server: each refuses the data of the other."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import zipfile
@@ -12,18 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
-from django_fairque import Task
-from django_fairque.conf import get_queue
 from django_fairque.engine.model.data_format import FORMAT
-from django_fairque.engine.model.errors import DataFormatError
 from tests.tools.make_wheel import HERE, WHEEL
-from tests.topologies import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import Settings
     from redis import Redis
 
@@ -71,7 +64,6 @@ class Version:
         path = os.pathsep.join(map(str, (package, project)))
         self._environment = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "shop.settings"}
         self._project = project
-        self.workers: list[subprocess.Popen[str]] = []
 
     def _run(self, *words: str) -> str:
         """Return what the process printed, with its last line if it failed."""
@@ -96,19 +88,6 @@ class Version:
         """Run the tasks that wait."""
         return self.manage("fairque_worker", "--burst", "--concurrency", "1", "--processes", "1")
 
-    def start_worker(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "django", "fairque_worker", "--concurrency", "1", "--processes", "1"]
-        worker = subprocess.Popen(
-            command,
-            env=self._environment,
-            cwd=self._project,
-            stderr=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
-        self.workers.append(worker)
-        return worker
-
 
 @pytest.fixture
 def project(server: Server, redis: Redis, tmp_path: Path) -> Path:
@@ -121,7 +100,7 @@ def project(server: Server, redis: Redis, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def versions(project: Path, tmp_path: Path) -> Iterator[tuple[Version, Version, Version]]:
+def versions(project: Path, tmp_path: Path) -> tuple[Version, Version, Version]:
     """The version before the number, the oldest one with a number, and the present one."""
     for name in ("unnumbered", "old"):
         with zipfile.ZipFile(HERE / WHEEL.format(number=OLDER)) as wheel:
@@ -133,12 +112,7 @@ def versions(project: Path, tmp_path: Path) -> Iterator[tuple[Version, Version, 
             assert before in text
             text = text.replace(before, after)
         path.write_text(text)
-    found = tuple(Version(path, project) for path in (tmp_path / "unnumbered", tmp_path / "old", NEW_PACKAGE))
-    yield found[0], found[1], found[2]
-    for version in found:
-        for worker in version.workers:
-            worker.kill()
-            worker.wait()
+    return Version(tmp_path / "unnumbered", project), Version(tmp_path / "old", project), Version(NEW_PACKAGE, project)
 
 
 def ran(redis: Redis) -> list[str]:
@@ -148,50 +122,28 @@ def ran(redis: Redis) -> list[str]:
 def manage(*words: str) -> str:
     """Run a command of the present version."""
     out = StringIO()
-    try:
-        call_command(*words, stdout=out, stderr=out, no_color=True)
-    except CommandError as error:
-        return f"FAILED {error}"
+    call_command(*words, stdout=out, stderr=out, no_color=True)
     return out.getvalue()
 
 
 @pytest.mark.slow  # the test takes a minute
-def test_an_upgrade_and_a_rollback_lose_no_task(
+def test_versions_with_different_formats_refuse_the_data_of_each_other(
     versions: tuple[Version, Version, Version], server: Server, redis: Redis, settings: Settings
 ) -> None:
     unnumbered, old, new = versions
     settings.FAIRQUE = {"REDIS": {"URL": server.url}}
-    assert unnumbered.send("a") == old.send("b") == ""
-    worker = old.start_worker()
-    wait_for(lambda: ran(redis) == ["a", "b"])
-    assert "while workers live" in manage("fairque_format", "--to", str(FORMAT))
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(60) in (0, -signal.SIGTERM)
-
-    assert old.send("c", "d", "e", delay=0.01) == ""
+    assert unnumbered.send("a") == old.send("b", "c", "d", delay=0.01) == ""
     refusal = f"have format {OLDER} (from django_fairque 0.1.0 on), and this process uses format {FORMAT}"
     assert refusal in new.send("refused")
     assert refusal in new.work()
     assert f"the data of queue 'default' have format {OLDER}\n" in manage("fairque_format")
-    assert f"have format {FORMAT} now (before: {OLDER})" in manage("fairque_format", "--to", str(FORMAT))
+    assert "FAILED" not in old.work()
+    assert ran(redis) == list("abcd")
+
+    redis.flushdb()
+    assert new.send("e") == ""
     refusal = f"have format {FORMAT} (from django_fairque 0.1.0 on), and this process uses format {OLDER}"
     assert refusal in old.send("refused")
     assert refusal in old.work()
-    assert new.send("f") == unnumbered.send("g") == ""
     assert "FAILED" not in new.work()
-    assert ran(redis) == list("abcdefg")
-    assert "FAILED" not in manage("fairque_check", "--repair")
-
-    assert new.send("h", "i") == ""
-    late = get_queue().push(Task.create("user-late", 3, {}, name="shop.tasks.note", delay=3600))
-    assert "1 task with a delay or an expiry" in manage("fairque_format", "--to", str(OLDER))
-    get_queue().cancel(late.task_id)
-    assert f"have format {OLDER} now (before: {FORMAT})" in manage("fairque_format", "--to", str(OLDER))
-    with pytest.raises(DataFormatError):
-        get_queue().push(Task.create("user-refused", 3, {}))
-    assert old.send("j") == ""
-    assert "FAILED" not in old.work()
-    assert ran(redis) == list("abcdefghij")
-    for key in ("schedules:workers", "signing_keys"):  # the older checker does not know them, and names them
-        redis.delete(f"fq:{{default:0}}:{key}")
-    assert "FAILED" not in old.manage("fairque_check")
+    assert ran(redis) == ["e"]

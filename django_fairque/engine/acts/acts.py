@@ -56,8 +56,6 @@ MAX_STEPS_COUNTED = 10
 BULK_MICROSECONDS = 1_000
 """The created times of tasks of one call may be this much later than the call: each of up to 1,000 tasks gets the next
 microsecond."""
-KEPT_SECONDS = 86_400.0
-"""Seconds for which an act is kept after its end, and can be undone."""
 END = "end"
 """The cursor after the last task of a shard."""
 
@@ -437,6 +435,8 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
         "move": sum(part.tasks - part.delivered for part in progress),
     }
     is_over = state in ("stopped", "done", "undone")
+    names = ("done", "dependents", "skipped", "succeeded", "failed_again", "restored", "kept")
+    same: dict[str, Any] = {name: counts[name] for name in names}
     return TaskAct(
         *(act_id, queue, kind, json.loads(values["filters"]), state, int(values["started"]) / 1_000_000),
         ended_at=int(values["ended"]) / 1_000_000 if is_over else None,
@@ -447,13 +447,7 @@ def _parse_act(queue: str, act_id: str, record: Mapping[bytes, bytes], *parts: A
         to=values.get("to", ""),
         stop_after=int(values["stop_after"]),
         reason=values.get("reason", ""),
-        done=counts["done"],
-        dependents=counts["dependents"],
-        skipped=counts["skipped"],
-        succeeded=counts["succeeded"],
-        failed_again=counts["failed_again"],
-        restored=counts["restored"],
-        kept=counts["kept"],
+        **same,
         same_error=max((count for name, count in counts.items() if name.startswith("error:")), default=0),
         pending=pending.get(kind, 0),
         counted=int(values.get("counted", 0)),

@@ -7,7 +7,7 @@ so that a page that was opened long ago can't requeue a newer letter by mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from django_fairque.engine.inspection.task_lookup import attempt, read_tasks, se
 from django_fairque.engine.model import payload as json_payload
 from django_fairque.engine.model.durations import duration, is_integer, seconds
 from django_fairque.engine.model.errors import TaskNotFoundError, TaskValidationError, short
-from django_fairque.engine.model.ids import check_id, new_nonce
+from django_fairque.engine.model.ids import check_id, check_list, new_nonce
 from django_fairque.engine.model.lanes import Lane, check_lane, class_of
 from django_fairque.engine.model.priority import Priority
 from django_fairque.engine.model.records import FailureType
@@ -338,11 +338,8 @@ def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) ->
 
 
 def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) -> Operation[int]:
-    if isinstance(entry_ids, (str, bytes)) or not isinstance(entry_ids, Iterable):
-        kind = "the string " if isinstance(entry_ids, str) else ""
-        raise TaskValidationError(f"expected a list of entries' ids, got {kind}{short(entry_ids)}")
     # Remove duplicates, because the discarding script would count a letter each time.
-    keys = list(dict.fromkeys(_key(entry_id) for entry_id in entry_ids))
+    keys = list(dict.fromkeys(map(_key, check_list(entry_ids, "entries' ids"))))
     places = yield from shards.locate(task_id for task_id, _ in keys)
     parts: dict[Commands, list[Key]] = {}
     for key in keys:

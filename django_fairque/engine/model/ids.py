@@ -159,12 +159,17 @@ def new_nonce() -> str:
     return f"{source.prefix}{source.next():x}"
 
 
-def check_ids(values: object, what: str) -> list[str]:
-    """Return the ids without duplicates; raise `TaskValidationError` if ``values`` is not a list of ids."""
+def check_list(values: object, what: str) -> Iterable[Any]:
+    """Return the values; raise `TaskValidationError` if ``values`` is not a list."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         kind = "the string " if isinstance(values, str) else ""
         raise TaskValidationError(f"expected a list of {what}, got {kind}{short(values)}")
-    return list(dict.fromkeys(check_id(value, f"each of the {what}") for value in values))
+    return values
+
+
+def check_ids(values: object, what: str) -> list[str]:
+    """Return the ids without duplicates; raise `TaskValidationError` if ``values`` is not a list of ids."""
+    return list(dict.fromkeys(check_id(value, f"each of the {what}") for value in check_list(values, what)))
 
 
 def check_text(value: object, what: str) -> str:

@@ -26,7 +26,7 @@ READ_COMMANDS = split_names("""
     zscore
 """)
 WRITE_COMMANDS = split_names("""
-    del hdel hincrby hset hsetnx lpop linsert lpush lrem ltrim mset persist pexpire rename rpush sadd set setnx srem zadd zrem
+    del hdel hincrby hset hsetnx lpop linsert lpush lrem ltrim mset persist pexpire rpush sadd set setnx srem zadd zrem
     zremrangebyscore
 """)
 CONFIRM_COMMANDS = ("wait", "waitaof")

@@ -28,7 +28,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSIONS
+from django_fairque.engine.model.data_format import FORMAT, FORMAT_VERSION
 from django_fairque.engine.model.ids import split_names
 
 _FRAME = """#!lua name={name}
@@ -91,7 +91,7 @@ IDLE_FUNCTION = "{name}_idle"
 function knows only the number of calls, so it counts from its own call that first saw the present number. A test passes
 the time, in seconds since the epoch."""
 
-_FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSIONS[FORMAT]!r}"
+_FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSION!r}"
 
 _FIRST_ARGUMENT = "local FIRST_ARG = 3 -- the command's own arguments begin here"
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from django_fairque.engine.model.durations import check_integer, now_us, number, to_us
+from django_fairque.engine.inspection.task_lookup import server_time
+from django_fairque.engine.model.durations import check_integer, number, to_us
 from django_fairque.engine.model.lanes import Lane, default_sla, read_lane, read_priority
 from django_fairque.engine.scripting.commands import NEVER_MICROSECONDS
 from django_fairque.engine.scripting.operations import Operation, Read, read_each, read_sound, read_together
@@ -132,9 +133,7 @@ def _make_figures(name: str, counts: Counter[str]) -> SlaFigures:
 def sla_ledger(shards: Shards, hours: int, now: float | None) -> Operation[SlaLedger]:
     """Read the ledger of the last ``hours``, in at most eight round trips."""
     check_integer(hours, "hours", 1, MAX_HOURS)
-    if now is None:
-        ((seconds, microseconds),) = yield Read([("TIME",)])
-    moment = int(seconds) * 1_000_000 + int(microseconds) if now is None else now_us(now)
+    moment = to_us((yield from server_time(now)))
     last, present, found = moment // HOUR_MICROSECONDS, list(shards), _Sums()
     period = range(last - hours + 1, last + 1)
     keys = [f"{key}:{hour}" for key in (LATE_KEY, TOTALS_KEY) for hour in period]

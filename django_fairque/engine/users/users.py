@@ -6,8 +6,9 @@ Each change acts at once, also on an existing backlog.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from django_fairque.engine.inspection.pages import ResultPage, Sizes, sizes, user_names
@@ -120,19 +121,20 @@ def hold_reason(
     ``user`` and ``organization`` are the records of the user and its organization. A user may have one urgent task more
     than its ``max_running``.
     """
-
-    def is_full(record: Mapping[bytes, bytes], more: int = 0) -> bool:
-        return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"]) + more
-
+    organization = organization or {}
     holds = {
         "queue_paused": is_queue_paused,
         "user_paused": b"paused" in user,
-        "organization_paused": organization is not None and b"paused" in organization,
+        "organization_paused": b"paused" in organization,
         "throttled": b"held" in user,
-        "capped": is_full(user, int(units.number(user.get(b"ready:7")) > 0)),
-        "organization_capped": organization is not None and is_full(organization),
+        "capped": _is_full(user, int(units.number(user.get(b"ready:7")) > 0)),
+        "organization_capped": _is_full(organization),
     }
     return next((reason for reason, is_held in holds.items() if is_held), None)
+
+
+def _is_full(record: Mapping[bytes, bytes], more: int = 0) -> bool:
+    return b"cap" in record and units.number(record.get(b"run")) >= units.number(record[b"cap"]) + more
 
 
 def change(
@@ -192,12 +194,19 @@ def users_stats(commands: Commands, user_ids: Sequence[str], now: float | None =
     )
     moment = now_us(now) if now is not None else int(time[0]) * 1_000_000 + int(time[1])
     at = max(moment, int(clock or 0))
-    records = [users_record(text) for text in texts]
-    found = [_stats(user, record, at) for user, record in zip(user_ids, records, strict=True)]
-    organizations = yield from _add_organizations(commands, found)
-    for index, (stats, record) in enumerate(zip(found, records, strict=True)):
-        reason = hold_reason(record, organizations.get(stats.user_id), is_queue_paused=units.number(paused) != 0)
-        found[index] = replace(stats, held_by=reason, waiting=0 if reason else stats.sizes.ready)
+    records = {user: users_record(text) for user, text in zip(user_ids, texts, strict=True)}
+    keys = {
+        user: commands.keys.of_user(user).organization(record[b"group"].decode())
+        for user, record in records.items()
+        if b"group" in record
+    }
+    names = list(dict.fromkeys(keys.values()))
+    organizations = dict(zip(names, (yield from read_sound([("HGETALL", name) for name in names])), strict=True))
+    found = []
+    for user, record in records.items():
+        organization = organizations[keys[user]] if user in keys else None
+        reason = hold_reason(record, organization, is_queue_paused=units.number(paused) != 0)
+        found.append(_stats(user, record, at, organization or {}, reason))
     return found
 
 
@@ -221,37 +230,17 @@ def users_of_plan(shards: Shards, plan: str, cursor: str | None, limit: int) -> 
     return (yield from users_with(shards, "plan", lambda text: text.partition(b" ")[0] == name, cursor, limit))
 
 
-def _add_organizations(commands: Commands, found: list[UserStats]) -> Operation[dict[str, Mapping[bytes, bytes]]]:
-    """Add the figures of the users' organizations, and return the organization's record of each member.
-
-    Costs one more round trip if any of the users belongs to an organization.
-    """
-    keys = {
-        user.user_id: commands.keys.of_user(user.user_id).organization(user.organization)
-        for user in found
-        if user.organization is not None
-    }
-    organizations = list(dict.fromkeys(keys.values()))
-    records = yield from read_sound([("HGETALL", key) for key in organizations])
-    known = dict(zip(organizations, records, strict=True))
-    for index, stats in enumerate(found):
-        if stats.user_id in keys:
-            record = known[keys[stats.user_id]]
-            found[index] = replace(
-                stats,
-                organization_weight=units.number(record.get(b"weight"), 1.0),
-                organization_paused=b"paused" in record,
-                organization_is_full=b"cap" in record
-                and units.number(record.get(b"run")) >= units.number(record.get(b"cap")),
-            )
-    return {user_id: known[key] for user_id, key in keys.items()}
-
-
-def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStats:
+def _stats(
+    user_id: str,
+    record: Mapping[bytes, bytes],
+    now_us: int,
+    organization: Mapping[bytes, bytes] = MappingProxyType({}),
+    held_by: str | None = None,
+) -> UserStats:
     def number(field: str) -> float:
         return units.number(record.get(field.encode()))
 
-    rate = None
+    rate, found = None, sizes(record)
     if b"gap" in record:
         rate = f"{number('rate'):.0f}/{number('rate') * number('gap') / 1e6:.0f}s"
     return UserStats(
@@ -268,7 +257,7 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         pause=decode_pause(record),
         plan=plan_name(record),
         explicit=explicit_limits(record),
-        sizes=sizes(record),
+        sizes=found,
         started=int(number("started")),
         finished=int(number("finished")),
         dead=int(number("failed")),
@@ -277,6 +266,11 @@ def _stats(user_id: str, record: Mapping[bytes, bytes], now_us: int) -> UserStat
         expected_seconds=number("mean") / 1e6 if b"mean" in record else None,
         last_hour=last_hour(record, now_us),
         organization=record[b"group"].decode() if b"group" in record else None,
+        organization_weight=units.number(organization.get(b"weight"), 1.0),
+        organization_paused=b"paused" in organization,
+        organization_is_full=_is_full(organization),
+        held_by=held_by,
+        waiting=0 if held_by else found.ready,
     )
 
 

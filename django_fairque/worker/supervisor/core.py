@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_fairque import signals
 from django_fairque.conf import get_config
-from django_fairque.engine.model.errors import ConfigurationError, short
+from django_fairque.conf.sections import import_named
+from django_fairque.engine.model.errors import ConfigurationError
 from django_fairque.engine.model.lease import Lease, LeaseKey
 from django_fairque.tasks import registry
 from django_fairque.tasks.execution import Services
@@ -340,14 +341,7 @@ def import_handler(path: str | None) -> Callable[[Any], Any] | None:
     """Return the handler of bare payloads from its dotted path, which the configuration contains."""
     if path is None:
         return None
-    from django.utils.module_loading import import_string
-
-    try:
-        handler: Callable[[Any], Any] = import_string(path)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"handler: expected the dotted path of a callable, got {short(path)}: {error}"
-        ) from error
+    handler: Callable[[Any], Any] = import_named(path, "handler", "a callable")
     if not callable(handler):
         raise ConfigurationError(f"handler: expected a callable, {path!r} is a {type(handler).__name__}")
     return handler

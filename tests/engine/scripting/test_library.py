@@ -68,4 +68,4 @@ def test_libraries_are_defined_behind_those_that_they_include() -> None:
 def test_each_command_reads_the_counters_and_the_time() -> None:
     """So it refuses data of another format, and notices that the server's clock was set."""
     without = [name for name in scripts.names() if "clock" not in scripts._files()[name][0].libraries]
-    assert without == ["convert_format"]
+    assert without == []

@@ -289,29 +289,6 @@ def test_the_expected_wait_counts_tasks_if_shares_are_counted_in_tasks(make_queu
     assert expected["short"] == pytest.approx(21 * mean / share, rel=0.05)
 
 
-def test_the_sweep_counts_active_users_of_earlier_versions(queue: FairQueue, redis: Redis) -> None:
-    for user in ("a", "b", "c"):
-        push(queue, user)
-    redis.hdel("fq:{default:0}:stats", "active_users", "revision")
-    queue.sweep(now=NOW)
-    assert queue.fairness().active_users == 3
-    for lease in queue.pop_batch(3, "w", now=NOW):
-        queue.finish(lease, now=NOW)
-    redis.hincrby("fq:{default:0}:stats", "active_users", 2)
-    redis.hdel("fq:{default:0}:stats", "revision")
-    queue.sweep(now=NOW)
-    assert queue.fairness().active_users == 0
-
-
-def test_the_sweep_leaves_active_members_of_a_paused_organization_counted(queue: FairQueue) -> None:
-    push(queue, "paused")
-    push(queue, "member")
-    queue.user("member").set_organization("acme", now=NOW)
-    queue.organization("acme").pause(now=NOW)
-    queue.user("paused").pause(now=NOW)
-    queue.sweep(now=NOW)
-
-
 def test_a_wrong_number_of_active_users_is_found_and_repaired(queue: FairQueue, redis: Redis) -> None:
     push(queue, "a")
     redis.hincrby("fq:{default:0}:stats", "active_users", 3)

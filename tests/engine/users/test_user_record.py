@@ -25,13 +25,8 @@ NUMBERS = st.floats(min_value=0.5, max_value=1e15)
 
 def test_lua_and_python_have_the_same_fields_of_a_user_record() -> None:
     numbered = re.search(r"local GROUPS = \{\n  \{(.*?)\n  \}", SOURCE, re.DOTALL)
-    first = re.search(r"local IN_EACH = \{(.*?)\n\}", SOURCE, re.DOTALL)
     assert numbered
-    assert first
     assert tuple(re.findall(r"'([^']+)'", numbered[1])) == user_record._GROUPS[0]
-    assert set(re.findall(r"\['([^']+)'\]|(\w+) = true", first[1])) == {
-        (name, "") if ":" in name else ("", name) for name in user_record._FIRST_PART
-    }
     stored = re.search(r"struct\.pack\(FIRST_PART, (.*?), layout.first", SOURCE, re.DOTALL)
     assert stored
     assert tuple(re.findall(r"user(?:\.(\w+)|\['([^']+)'\])", stored[1])) == tuple(

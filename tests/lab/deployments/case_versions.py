@@ -39,11 +39,9 @@ def mixed_formats(world: World) -> Outcome:
     world.queue.resume()
     world.wait_for(waiting, TaskState.FINISHED)
     code = worker.stop()
-    is_clear = "fairque_format" in refusal
+    is_clear = "Install a version that uses it" in refusal
     names = ", ".join(sorted(states))
-    text = (
-        f"push refused{' with a command' if is_clear else ''}; tasks meanwhile: {names}; then all ran; exit code {code}"
-    )
+    text = f"push refused{' with advice' if is_clear else ''}; tasks meanwhile: {names}; then all ran; exit code {code}"
     return Outcome(text, is_clear and states == {"queued"} and code == 0)
 
 

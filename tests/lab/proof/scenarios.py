@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-__all__ = ["CONVERSION", "NOT_REACHED", "SCENARIOS", "Scenario", "Scene"]
+__all__ = ["NOT_REACHED", "SCENARIOS", "Scenario", "Scene"]
 
 RAISED_AGAIN = "-- raises the error again"
 OTHER_SHARDS_HERE = "redis.call('EXISTS', before .. shard .. '}:shards')"
@@ -31,13 +31,10 @@ BEFORE_A_REFUSAL = "redis.call('HGET', key, 'format_version')"
 """A script that refuses does not say which calls it has made. Before this one nothing is written (`tests/formats`)."""
 OF_KEPT_RUNS = "redis.call('EXISTS', unpack(wanted"
 """Functions keep running tasks, and scripts, whose calls are broken here, keep nothing. Before it nothing is written."""
-CONVERSION = "commands/convert_format.lua:"
-"""Half of a conversion refuses all other calls until it is repeated: it has a test in `test_injection`, and no scenario."""
 NOT_REACHED = frozenset(
     place
     for place in all_places()
-    if place.startswith(CONVERSION)
-    or any(text in line_of(place) for text in (RAISED_AGAIN, OTHER_SHARDS_HERE, BEFORE_A_REFUSAL, OF_KEPT_RUNS))
+    if any(text in line_of(place) for text in (RAISED_AGAIN, OTHER_SHARDS_HERE, BEFORE_A_REFUSAL, OF_KEPT_RUNS))
 )
 """Places that no scenario comes to: those, and a call that is repeated only to raise an unexpected error.
 

@@ -9,26 +9,22 @@ from functools import partial
 import pytest
 from redis import Redis
 
-from django_fairque.engine.model.data_format import FORMAT
 from django_fairque.engine.model.errors import LuaScriptError
 from django_fairque.engine.model.options import QueueConfig
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from django_fairque.engine.scripting import scripts
-from django_fairque.management.formats import convert_queue, queue_format
 from tests.lab.proof.budget import SEED, logger, times
 from tests.lab.proof.call_sites import FailingClient, all_places
 from tests.lab.proof.failing_calls import START, Breaking
-from tests.lab.proof.final_state import drain
-from tests.lab.proof.random_history import EXPECTED, NOW, PREFIX, Walk
-from tests.lab.proof.scenarios import CONVERSION, NOT_REACHED, SCENARIOS, Scenario, Scene
+from tests.lab.proof.random_history import EXPECTED, NOW, Walk
+from tests.lab.proof.scenarios import NOT_REACHED, SCENARIOS, Scenario, Scene
 from tests.lab.proof.server_states import States
 
 STATES = 240
 LEFT_TO_SCENARIOS = {
     "ack_messages",
     "act",
-    "convert_format",
     "declare",
     "dependency_ended",
     "incident",
@@ -37,7 +33,7 @@ LEFT_TO_SCENARIOS = {
     "undo",
     "watch",
 }
-"""Scripts that these walks don't call: for several shards, conversions, declared schedules, acts, incidents and limits by key."""
+"""Scripts that these walks don't call: for several shards, declared schedules, acts, incidents and limits by key."""
 MOST_UNREACHED = 210
 """Of 414 places: those that these histories don't reach. The scenarios reach all."""
 EACH = 6
@@ -149,57 +145,6 @@ def test_a_scenario_that_is_interrupted_anywhere_loses_no_task(
         order=scene.order,
     )
     logger.info("%s", {"scenario": str(scenario), "injections": breaking.broken.total(), "states": breaking.distinct})
-
-
-@pytest.mark.thorough
-def test_a_format_conversion_repeated_after_an_error_is_complete(redis: Redis, config: QueueConfig) -> None:
-    """Nobody may work on the queue meanwhile: its format is written last, so nobody can use data that are half converted."""
-    client = FailingClient(redis)
-
-    def prepare() -> FairQueue:
-        redis.flushdb()
-        queue = FairQueue(redis, config=config)
-        queue.user("m").set_organization("acme", now=NOW)
-        for user in ("a", "m"):
-            queue.push_batch([Task.create(user, 3, "x", task_id=f"{user}{n}") for n in range(3)], now=NOW)
-        for _ in range(4):
-            lease = queue.pop("w", now=NOW)
-            assert lease is not None
-            queue.finish(lease, took=1, now=NOW)
-        queue.push(Task.create("new", 3, "x", task_id="new"), now=NOW)
-        return FairQueue(client, config=config)
-
-    reached: set[str] = set()
-    for before, after in ((FORMAT, 1), (1, FORMAT)):
-
-        def convert(queue: FairQueue, number: int = after) -> int | None:
-            return convert_queue(queue, number)
-
-        def begin(number: int = before) -> FairQueue:
-            queue = prepare()
-            client.begin()
-            convert(queue, number)
-            if number == 1:  # versions with that format store a newcomer's part of the lead
-                redis.hset(f"{PREFIX}user:new", "early", 1)
-            return queue
-
-        queue = begin()
-        client.begin()
-        convert(queue)
-        reached |= {place for _, place in client.seen}
-        calls = len(client.seen)
-        for fail_at in range(1, calls + 1):
-            queue = begin()
-            client.begin(fail_at)
-            with pytest.raises(LuaScriptError, match="injected"):
-                convert(queue)
-            assert queue_format(queue) == before
-            convert(queue)
-            assert queue_format(queue) == after
-            convert(queue, FORMAT)
-            assert queue.check_invariants() == []
-            assert len(drain(queue, NOW)) == 3
-    assert reached >= {place for place in all_places() if place.startswith(CONVERSION)}
 
 
 def test_a_resharding_repeated_after_an_error_is_complete(redis: Redis, config: QueueConfig) -> None:

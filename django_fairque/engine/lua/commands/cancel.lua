@@ -7,7 +7,7 @@
 --         empty one, only tasks that are queued or scheduled are canceled
 -- REPLY   one digit per task: 0 unknown, 1 canceled, 2 ended before. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    9 commands a task
--- include keys options clock replies slot statistics writes ring users saving task_record moves dependents removal acts task_names
+-- include keys options clock slot statistics writes users saving task_record moves dependents removal acts task_names
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local reason, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
@@ -47,8 +47,4 @@ end
 if act then acts.save_changed(act, tasks, size) end
 saving.commit()
 dependents.resolve(options.sweep_limit)
-ring.wake_if(ring.has_grown)
-local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
-statistics.flush()
-return reply
+return saving.finish(table.concat(codes))

@@ -7,7 +7,7 @@
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died), and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`), and 'moved' for a move
 -- REPLY   one digit per entry: 0 no such dead letter (any more), 1 discarded. `-` if another worker has taken this step of the act: nothing is changed
 -- COST    5 commands an entry
--- include keys options counters clock replies slot statistics writes history records ring users saving task_record moves dependents acts
+-- include keys options counters clock slot writes history records users saving task_record moves dependents acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local size, codes, tasks, seen = tonumber(ARGV[FIRST_ARG]), {}, {}, {}
@@ -39,8 +39,4 @@ end
 if act then acts.save_changed(act, tasks, size) end
 saving.commit()
 dependents.resolve(options.sweep_limit)
-ring.wake_if(ring.has_grown)
-local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
-statistics.flush()
-return reply
+return saving.finish(table.concat(codes))

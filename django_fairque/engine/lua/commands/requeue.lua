@@ -7,7 +7,7 @@
 -- REPLY   one digit per entry: 0 no such dead letter (any more), or its payload was removed (`short`) and there is no new one; 1 requeued.
 --         `-` if another worker has taken this step of the act: nothing is changed
 -- COST    8 commands an entry
--- include numbers keys options counters clock replies slot statistics writes history records ring users queues saving task_record moves acts
+-- include numbers keys options counters clock slot writes history records users queues saving task_record moves acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local function head_of(task) return task.payload_at and string.sub(task.text, 1, task.payload_at - 1) or '' end
@@ -58,8 +58,4 @@ for _, task in ipairs(tasks) do
 end
 if act then acts.save_changed(act, tasks, size) end
 saving.commit()
-ring.wake_if(ring.has_grown)
-local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
-statistics.flush()
-return reply
+return saving.finish(table.concat(codes))

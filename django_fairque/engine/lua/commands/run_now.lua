@@ -6,7 +6,7 @@
 -- ARGV    options, the state that they are taken from (scheduled or deferred), n (1..1000), then n ids
 -- REPLY   one digit per task: 0 unknown, 1 changed, 2 not in that state (any more)
 -- COST    10 commands a task, and 3 for each of its dependencies
--- include keys clock replies slot statistics ring users saving task_record moves dependents
+-- include keys clock slot statistics users saving task_record moves dependents
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local state, size = ARGV[FIRST_ARG], tonumber(ARGV[FIRST_ARG + 1])
@@ -37,8 +37,4 @@ for _, task in ipairs(tasks) do
   dependents.go_on(task)
 end
 saving.commit()
-ring.wake_if(ring.has_grown)
-local reply = table.concat(codes)
-redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
-statistics.flush()
-return reply
+return saving.finish(table.concat(codes))

@@ -8,7 +8,7 @@
 -- REPLY   due, reaped, expired, overdue, freed, forgotten, dropped, 1 if there is more to do, look (us), now (us),
 --         at risk, promoted, alerts to fetch, when the next schedule is due (us), messages
 --         for other shards, 1 if incidents are open or workers were lost, how many acts on many tasks workers carry out, 1 if this minute has no sample yet
--- COST    18 commands when nothing is due; at most the options' sweep limit of each kind
+-- COST    17 commands when nothing is due; at most the options' sweep limit of each kind
 -- include numbers calls keys options counters clock slot statistics writes ring users limits saving mirrors removal user_periods due_work lost_workers
 if ARGV[FIRST_ARG] then
   if counters.shard.sampled ~= math.floor(clock.now / 60e6) then
@@ -55,11 +55,6 @@ for _, id in ipairs(due_work.read_due(K.mirrors, options.sweep_limit)) do
 end
 limits.correct_one(users.load)
 due_work.set_next()
-local served = redis.call('ZCARD', K.ring)
--- Earlier releases did not count active users. Without organizations, all users in the ring are active. With
--- organizations, a member of a paused organization is active and not in the shard's ring.
-if counters.shard.groups == 0 and counters.shard.active_users < served then counters.set('active_users', served) end
-if counters.shard.groups == 0 and counters.shard.active == 0 and counters.shard.active_users > 0 then counters.set('active_users', 0) end
 saving.commit()
 if not ring.has_anyone() then
   redis.call('ZREM', K.wake, 'ready')

@@ -9,7 +9,7 @@
 -- ARGV    options, id, turn, cursor, n (1..1000), and of a move n digits: 1 if the other queue has canceled the task, so that it may be restored here
 -- REPLY   how many tasks were restored; `-` if another worker has taken this step: nothing is changed
 -- COST    14 commands a task; of a dependent 8 more for each of its up to 100 dependencies
--- include heads numbers calls keys options counters clock replies slot statistics writes lists history records ring users saving task_record edges moves dependents acts
+-- include heads numbers calls keys options counters clock slot writes lists history records users saving task_record edges moves dependents acts
 local stored = redis.call('GET', K.reply)
 if stored then return stored end
 local act = acts.read(FIRST_ARG)
@@ -101,8 +101,4 @@ end
 redis.call('LTRIM', act.tasks, #ids, -1)
 acts.save(act, { 'restored', #tasks, 'kept', #ids - #tasks })
 saving.commit()
-ring.wake_if(ring.has_grown)
-local reply = numbers.exact(#tasks)
-redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
-statistics.flush()
-return reply
+return saving.finish(numbers.exact(#tasks))

@@ -1,6 +1,6 @@
 -- The end of a consistent step: write the changed users, organizations and counters.
 --
--- include numbers options calls counters clock statistics writes ring organizations user_record users limits charges task_names
+-- include numbers options calls counters clock replies statistics writes ring organizations user_record users limits charges task_names
 
 local saving = {}
 
@@ -109,4 +109,12 @@ function saving.commit()
   save_users()
   task_names.flush()
   statistics.flush()
+end
+
+-- End a call whose reply is kept, so that a repeated call gets the same reply. Call it after `saving.commit`.
+function saving.finish(reply)
+  ring.wake_if(ring.has_grown)
+  redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))
+  statistics.flush()
+  return reply
 end

@@ -7,7 +7,7 @@
 -- engine/scripting/user_record.py reads the same form. A new field is added at the end of a group, so that older
 -- records stay valid. A group has at most 44 fields.
 --
--- include calls lists records
+-- include lists records
 
 local user_record = {}
 
@@ -30,12 +30,8 @@ for index = 0, 20 do
   names[index + 2], names[index + 23] = 'ended:' .. index, 'before:' .. index
 end
 
--- The fields in the first part of each record. Without a value, `mean` and `since` are stored as 0, and `tag` as the
--- lowest number.
-local IN_EACH = {
-  tag = true, ['ready:3'] = true, run = true, expected = true, start = true, over = true, credit = true, counted = true, came = true,
-  started = true, finished = true, busy = true, waited = true, mean = true, since = true, hour = true,
-}
+-- The first part of each record has the fields that `user_record.read` names. Without a value, `mean` and `since` are
+-- stored as 0, and `tag` as the lowest number.
 local FIRST_PART, FIRST_SIZE = '<ddddddddddddddddddd', 152
 local TEXTS, NUMBER = records.TEXTS, 8 -- the number of bytes that a number takes
 
@@ -173,42 +169,6 @@ function user_record.read(name, key, text)
     if user.weight <= 0 then user.weight = 1 end
   end
   return user
-end
-
--- Return a user whose record is a hash: of format 2, or written by a release before format numbers. Return nil if there
--- is no hash.
-function user_record.read_hash(name, key)
-  local flat = calls.attempt('HGETALL', key)
-  if not flat or not flat[1] then return nil end
-  local user = user_record.read(name, key, false)
-  for i = 1, #flat, 2 do user_record.set_field(user, flat[i], flat[i + 1]) end
-  user.ready = user['ready:1'] + user['ready:2'] + user['ready:3'] + user['ready:4'] + user['ready:5'] + user['ready:6']
-  user.is_new = false
-  return user
-end
-
--- Return the record as a list for a hash, in which fields and values alternate.
-function user_record.list(user)
-  local list = {}
-  local function add(field, value)
-    if value and value ~= NEVER_SERVED then list[#list + 1], list[#list + 2] = field, type(value) == 'number' and string.format('%.17g', value) or value end
-  end
-  for field in pairs(IN_EACH) do add(field, user[field]) end
-  for part = 1, PARTS do
-    for _, field in ipairs(user.layout[part].names) do add(field, user[field]) end
-  end
-  for field in pairs(TEXTS) do add(field, user[field]) end
-  return list
-end
-
--- Set a field from a hash, if it is a field of the record.
-function user_record.set_field(user, field, text)
-  local value = tonumber(text)
-  if TEXTS[field] then
-    records.set(user, field, text)
-  elseif (IN_EACH[field] or BITS[field]) and value and is_number(value) then
-    records.set(user, field, value)
-  end
 end
 
 -- Set the three numbers that say which other fields follow.

@@ -93,7 +93,7 @@ function users.load(name)
   if user and text == user.text then
     forget_call(user)
   else
-    user = text ~= nil and user_record.read(name, key, text) or text == nil and user_record.read_hash(name, key)
+    user = text ~= nil and user_record.read(name, key, text)
     if not user then
       user = user_record.read(name, key, false)
       user.is_damaged = true -- a key of another type, or no valid record: the user is never served, and not written
