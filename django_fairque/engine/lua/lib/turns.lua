@@ -314,7 +314,12 @@ local function take_turn(list, lane, group, limit)
   elseif not can_start(one, lane) then
     return -- a turn in another lane, or at a limit, used the last task that it may start
   end
-  if lane == 'normal' then raise_late_start(list, one, shard_place) end
+  local begin = list.is_in_turn and list.begins[counters.shard]
+  if lane == 'normal' then
+    raise_late_start(list, one, shard_place)
+  elseif begin and counters.shard.others == 0 then
+    ring.raise_virtual_time(counters.shard, begin) -- turns of other shards have moved the virtual time of the queue
+  end
   local user, organization, place, member_lane = one, nil, shard_place, lane
   if one.members then
     if lane == 'urgent' then member_lane = lane_inside(one, list.is_in_turn) end
