@@ -152,7 +152,7 @@ def test_an_urgent_task_next_to_a_user_of_long_tasks_is_next(workers: Workers) -
     before = len(workers.started())
     eventually(partial(is_finished, workers.queue, task_id))
     order = [task_id for task_id, _ in workers.started()]
-    assert order.index(task_id) - before < 60, "a look each 0.1 s, and tasks in the worker's buffer"
+    assert order.index(task_id) - before < 60, "the shard is checked ten times a second, and the buffer has tasks"
 
 
 @pytest.mark.parametrize(("lane", "least", "most"), [("urgent", 160, 240), ("bulk", 10, 40)])
