@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 26_190,
+    "core": 26_250,
     "admin": 4_340,
     "management": 2_810,
     "monitoring, web, integrations": 3_210,
     "backends, testing, checks, embedded": 3_280,
     "package root": 1_020,
-    "Lua": 6_610,
+    "Lua": 6_620,
 }
-TESTS_BUDGET = 66_100
+TESTS_BUDGET = 66_300
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
