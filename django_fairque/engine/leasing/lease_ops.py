@@ -6,6 +6,7 @@ Functions that take ``shards`` send each call to the shard of the task; a fetch 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django_fairque.engine.model.durations import MAX_DURATION_SECONDS, check_integer, is_integer, positive_us, to_us
 from django_fairque.engine.model.errors import StaleLeaseError, TaskValidationError, short
 from django_fairque.engine.model.ids import MAX_LISTED_USERS, Users, check_id, check_text, new_nonce
+from django_fairque.engine.model.lanes import LANES
 from django_fairque.engine.model.lease import Lease, LeaseKey, check_lease, leases_of_reply
 from django_fairque.engine.model.outcome import NewcomerHead, Outcome, Settled, ShardHead
 from django_fairque.engine.model.payload import pack
@@ -127,11 +129,14 @@ def _shard_head(text: bytes, given: float) -> ShardHead:
 
 
 def _newcomer_head(text: bytes) -> NewcomerHead | None:
-    """Return the part of the reply about newcomers (``place_in_ring`` in lua/lib/fetch.lua), or None for lists of users."""
+    """Return the part of the reply about all users (``place_in_ring`` in lua/lib/fetch.lua), or None for lists of users."""
     for one in text.split():
         if b":" in one:
-            _, came, place, others = one.partition(b"/")[0].split(b":")
-            return NewcomerHead(float(came) if came else None, float(place), others == b"1")
+            _, came, place, others, found, urgent_tag = one.partition(b"/")[0].split(b":")
+            lanes = frozenset(lane for lane in LANES if lane[0].encode() in found)
+            return NewcomerHead(
+                float(came) if came else None, float(place), others == b"1", lanes, float(urgent_tag or 0)
+            )
     return None
 
 
@@ -199,7 +204,8 @@ def _settle_all(
         is_first = False
         index = order.next(ready)
         share = max(1, (fetch.limit - len(leases)) // (1 + len(order.same_order_shards(index, ready))))
-        window = order.window(index, [other for other in ready if other != index])
+        others = [other for other in serving if other != index and (other in ready or order.has(other))]
+        window = order.window(index, others)
         reply = yield from settle_on_shard(shards.all[index], [], replace(fetch, limit=share, window=window), now)
         order.record_reply(index, reply)
         replies.append(reply)
@@ -226,14 +232,14 @@ def _list_serving_shards(shards: Shards, fetch: Fetch) -> list[int]:
 def _look(shards: Shards, order: ShardScheduler, among: Sequence[int], *, is_first: bool) -> Operation[list[int]]:
     """Return the shards with a user who can be served. One request reads the first user of each lane."""
     keys = [shards.all[index].keys for index in among]
-    reads = [("ZRANGE", of_shard(lane), 0, 0, "WITHSCORES") for of_shard in keys for lane in ("ring", "urgent", "bulk")]
+    reads = [("ZRANGE", of_shard(lane), 0, 0, "WITHSCORES") for of_shard in keys for lane in ("urgent", "ring", "bulk")]
     firsts = [parse_scores(found) for found in (yield Read(reads))]
     by_lane = {index: firsts[3 * at : 3 * at + 3] for at, index in enumerate(among)}
-    for index, (first, _, _) in by_lane.items():
+    for index, (urgent, first, _) in by_lane.items():
         order.record_first_score(index, first[0][1] if first else None, is_first=is_first)
-    urgent, bulk = ({index for index, found in by_lane.items() if found[at]} for at in (1, 2))
-    normal = {index for index, found in by_lane.items() if found[0]}
-    return order.choose_lanes(urgent, normal, bulk)
+        lanes = frozenset(itertools.compress(LANES, by_lane[index]))
+        order.record_lanes(index, lanes, urgent[0][1] if urgent else 0.0)
+    return order.choose_lanes(by_lane)
 
 
 def settle_one(shards: Shards, outcome: Outcome, now: float | None) -> Operation[str]:

@@ -13,6 +13,7 @@ from django_fairque.engine.model.lease import Lease, check_lease
 from django_fairque.safely import is_a
 
 if TYPE_CHECKING:
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.options import QueueConfig
 
 MAX_ERROR_CHARACTERS = 2_000
@@ -196,15 +197,18 @@ class ShardHead(NamedTuple):
 
 
 class NewcomerHead(NamedTuple):
-    """The part of a shard's reply about newcomers in its ring.
+    """The part of a shard's reply about newcomers in its ring, and about the lanes of all users.
 
     ``came`` is the score of the next user in the ring if that user is a newcomer, lower for a user who came earlier; else
     None. ``place`` is the position that a newcomer would get. ``has_others`` is whether users who are not newcomers wait.
+    ``lanes`` are the lanes with users who can be served, and ``urgent_tag`` is the lowest tag in lane urgent.
     """
 
     came: float | None
     place: float
     has_others: bool
+    lanes: frozenset[Lane] = frozenset()
+    urgent_tag: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django_fairque.engine.model.lanes import LANES
 
 if TYPE_CHECKING:
     from django_fairque.engine.model.ids import Users
+    from django_fairque.engine.model.lanes import Lane
     from django_fairque.engine.model.outcome import NewcomerHead, Settled
 
 
@@ -83,6 +86,10 @@ class FairShardOrder:
         earlier = [shard for shard in self._list_known_shards() if self.came(shard) < self.came(index) < math.inf]
         return max((self._places[shard] or 0.0) + (self._offsets[shard] or 0.0) for shard in (index, *earlier))
 
+    def may_lead(self, index: int, urgent_tag: float) -> bool:
+        """Return whether urgent tasks of a user of this shard with this tag may go first in the queue."""
+        return urgent_tag + (self._offsets[index] or 0.0) <= self._virtual_time + AHEAD
+
     def has(self, index: int) -> bool:
         """Return whether a user was waiting when the shard was last read."""
         return self._places[index] is not None
@@ -123,6 +130,8 @@ class FairShardOrder:
         its next user (``place``, None if no user can be served), and the part of the reply about newcomers (``head``).
         """
         offset, is_back = self._offsets[index], self._places[index] is None
+        if head is not None and head.lanes and "normal" not in head.lanes:
+            place = None  # the users that can be served are not in the ring
         self.seen(index, place, head and head.came)
         if head is not None:
             self._newcomer_places[index], self._has_others[index] = head.place, head.has_others
@@ -133,8 +142,11 @@ class FairShardOrder:
             self._virtual_time = max(self._virtual_time, virtual_time + offset)
 
 
+AHEAD = 10e6
+"""Urgent tasks go first while the urgent tag of their user is at most this far beyond the virtual time of the queue
+(``ring.AHEAD`` in lua/lib/ring.lua)."""
 BULK_TURN = 20
-"""One of this many requests (5 %) may go to shards that have only bulk tasks, while other shards have other tasks."""
+"""One of this many tasks (5 %) is of shards that have only bulk tasks, while other shards have other tasks."""
 MAX_SCHEDULERS = 16
 """The number of schedulers that a queue keeps. Most calls name the same lists each time."""
 
@@ -207,9 +219,15 @@ class ShardScheduler:
     def __init__(self, orders: Sequence[FairShardOrder | ListShardOrder]) -> None:
         self._orders = orders
         self._last = len(orders) - 1
-        self._was_urgent = False
-        """Whether the last request preferred shards with urgent tasks."""
+        self._lanes: dict[int, frozenset[Lane]] = {}
+        """By shard: the lanes with users who could be served when the shard was last read."""
+        self._urgent_tags: dict[int, float] = {}
+        self._owed_normal = 0
+        """The number of tasks that requests in turns of urgent tasks got more than other requests, while both waited."""
+        self._before_bulk = BULK_TURN - 1
+        """The number of tasks that other shards give before the next turn of shards that have only bulk tasks."""
         self._choices = 0
+        """The number of requests that got tasks."""
         self._last_choices: dict[int, int] = {}
         """By shard: the number of the last request for which it was chosen."""
 
@@ -237,18 +255,66 @@ class ShardScheduler:
         self._last_choices[found] = self._choices
         return found
 
-    def choose_lanes(self, urgent: set[int], normal: set[int], bulk: set[int]) -> list[int]:
-        """Return the shards that may be next, given those with users who can be served in each lane.
+    def record_lanes(self, index: int, lanes: frozenset[Lane], urgent_tag: float) -> None:
+        """Record the lanes with users who can be served on shard ``index``, and the lowest tag in lane urgent."""
+        self._urgent_tags[index] = urgent_tag  # first: another thread may read the tag of a shard whose lanes are known
+        self._lanes[index] = lanes
 
-        Shards with urgent tasks come first, but at most every second time, so that they leave shards with normal tasks
-        half of the requests. Shards that have only bulk tasks wait for all other shards, except every twentieth time.
+    def choose_lanes(self, among: Iterable[int]) -> list[int]:
+        """Return the shards that may be next ``among`` these; an empty list if none has users who can be served."""
+        among = [index for index in among if self._lanes.get(index)]
+        return sorted(self._turn_of_lane(*map(self._with_lane, (among,) * 3, LANES))[1] or among)
+
+    def _with_lane(self, among: Iterable[int], lane: Lane) -> set[int]:
+        """Return the shards with users in this lane; in lane urgent, with a user whose urgent tasks may go first."""
+        found = {index for index in among if lane in self._lanes.get(index, ())}
+        last = self._orders[self._last]
+        if lane != "urgent" or isinstance(last, ListShardOrder):
+            return found
+        return {index for index in found if last.may_lead(index, self._urgent_tags[index])}
+
+    def _turn_of_lane(self, urgent: set[int], normal: set[int], bulk: set[int]) -> tuple[Lane, set[int]]:
+        """Return the lane whose turn is next, and the shards that may be next, given the shards with each lane.
+
+        Shards with urgent tasks come first, but they leave shards with normal tasks half of the tasks. Shards that have
+        only bulk tasks wait for all other shards, except for a twentieth of the tasks.
         """
-        self._choices += 1
         bulk_alone = bulk - normal - urgent
-        if bulk_alone and self._choices % BULK_TURN == 0:
-            return sorted(bulk_alone)
-        self._was_urgent = bool(urgent and normal) and not self._was_urgent
-        return sorted(urgent if self._was_urgent else normal or urgent or bulk)
+        if bulk_alone and not self._before_bulk:
+            return "bulk", bulk_alone
+        if urgent and not (normal and self._owed_normal > 0):
+            return "urgent", urgent
+        return ("normal", normal) if normal else ("bulk", bulk)
+
+    def has_turn(self, index: int, others: Iterable[int]) -> bool:
+        """Return whether a worker may request tasks of shard ``index`` before those of the ``others``, which have tasks too.
+        A shard whose lanes are not known may have normal tasks.
+        """
+        among = [index, *others]
+        if self._last:
+            return all(self.position(index) <= self.position(other) for other in among)
+        urgent, normal, bulk = map(self._with_lane, (among,) * 3, LANES)
+        normal.update(other for other in among if not self._lanes.get(other))
+        lane, preferred = self._turn_of_lane(urgent, normal, bulk)
+        key: Callable[[int], Any] = (
+            self.position if lane == "normal" else lambda other: self._last_choices.get(other, 0)
+        )
+        preferred = preferred or set(among)
+        return index in preferred and all(key(index) <= key(other) for other in preferred)
+
+    def _end_turn(self, index: int, tasks: int) -> None:
+        """Count a request that got ``tasks`` of shard ``index``."""
+        urgent, normal, bulk = map(self._with_lane, (tuple(self._lanes),) * 3, LANES)
+        lane, _ = self._turn_of_lane(urgent, normal, bulk)
+        if lane == "bulk":
+            self._before_bulk = (BULK_TURN - 1) * tasks
+        else:
+            self._before_bulk = max(0, self._before_bulk - tasks)
+            self._owed_normal += tasks if lane == "urgent" else -tasks
+        if not (urgent and normal):
+            self._owed_normal = 0
+        self._choices += 1
+        self._last_choices[index] = self._choices
 
     def same_order_shards(self, index: int, among: Iterable[int]) -> list[int]:
         """Return the other shards ``among`` these that serve the same list as shard ``index``."""
@@ -262,6 +328,7 @@ class ShardScheduler:
     def window(self, index: int, others: Iterable[int]) -> Window:
         """Return the window for a call to shard ``index``; ``others`` are the shards that have tasks to give as well."""
         others, last = list(others), self._orders[self._last]
+        others = [other for other in others if "normal" in self._lanes.get(other, ()) or not self._lanes.get(other)]
         rank, rivals = self.turn(index)[0], self.same_order_shards(index, others)
         # Steal nothing while another shard may have tasks of the list, or while another shard's turn comes first.
         if rank < self._last and (rivals or any(last.turn(other) < last.turn(index) for other in others)):
@@ -282,6 +349,10 @@ class ShardScheduler:
 
     def record_reply(self, index: int, reply: Settled) -> None:
         """Record the figures in the ``reply`` of shard ``index``."""
+        if reply.leases:
+            self._end_turn(index, len(reply.leases))
+        first = reply.newcomers
+        self.record_lanes(index, first.lanes if first else frozenset(), first.urgent_tag if first else 0.0)
         for order, head in zip(self._orders, reply.shard_heads, strict=False):  # each list of the request has a head
             order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 

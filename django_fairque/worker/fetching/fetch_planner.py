@@ -43,10 +43,6 @@ class ShardTurn:
     scheduler: ShardScheduler
     index: int
 
-    @property
-    def position(self) -> tuple[int, float, float]:
-        return self.scheduler.position(self.index)
-
 
 OUTCOME_FLUSH_SECONDS = 0.01
 """Maximum seconds for which an outcome waits for further outcomes while the slots have enough work."""
@@ -766,8 +762,8 @@ class SlotBudget:
 
     def has_turn(self, planner: FetchPlanner, now: float) -> bool:
         """Return whether the ``planner`` may fetch now: no other shard of its queue that wants tasks comes first."""
-        turn = planner.turn.position
-        return all(turn <= other.turn.position for other in self.rivals(planner, now))
+        others = [other.turn.index for other in self.rivals(planner, now)]
+        return planner.turn.scheduler.has_turn(planner.turn.index, others)
 
     def rivals(self, planner: FetchPlanner, now: float) -> list[FetchPlanner]:
         """Return the planners of the queue's other shards that want tasks too."""

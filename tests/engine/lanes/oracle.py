@@ -1,16 +1,19 @@
 """The order in which tasks start, in plain Python, charged by tasks, with lanes, plans, organizations and guaranteed shares.
 
 ``FairOrder`` computes one shard with the same numbers as the engine, so that both start the same tasks, one by one.
-``ShardTurns`` has the turns of a worker between several shards.
+``ShardedOrder`` has several shards, each with a separate ring, and ``ShardTurns`` the turns of a worker between them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tests.engine.tokens import Rate, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Lane = Literal["urgent", "normal", "bulk"]
 Turn = Lane | Literal["guaranteed"]
@@ -25,6 +28,11 @@ ROUNDING = 1e-5
 NEVER_SERVED = -math.inf
 
 
+def step_at(place: float) -> float:
+    """The distance between two places in the order of arrival."""
+    return math.ldexp(1, math.frexp(max(place, 2.0**38))[1] - 50)
+
+
 @dataclass(eq=False)
 class Ring:
     """Users and organizations that are served in turns: those of the shard, or the members of an organization."""
@@ -34,11 +42,15 @@ class Ring:
     arrival: float = 0.0
     lead: float = 0.0
     started: int = 0
+    is_spread: bool = False
+    """Whether this is the ring of one of several shards."""
+    others_elsewhere: bool = False
+    """Whether users that are no newcomers wait on other shards."""
 
     def arrive(self) -> float:
         """The next place in the order of arrival: a step after the last one, or after the virtual time."""
         place = max(self.arrival, self.virtual_time)
-        self.arrival = place + math.ldexp(1, math.frexp(max(place, 2.0**38))[1] - 50)
+        self.arrival = place + step_at(place)
         return self.arrival
 
     def move_up(self, place: float) -> None:
@@ -57,7 +69,7 @@ class Ring:
         )
         first = next(iter(self.others()), None)
         turn = self.virtual_time + self.lead - (1 + ROUNDING) * COST
-        if not newcomers or (turn > self.virtual_time and first and first.tag < turn):
+        if not newcomers or (turn > self.virtual_time and first and first.place("normal")[0] < turn):
             return first
         return newcomers[0]
 
@@ -94,6 +106,8 @@ class Entry:
     tag: float = NEVER_SERVED
     urgent_tag: float = NEVER_SERVED
     came: int = 0
+    margin: float = 0.0
+    """By how much the entry is placed before its tag, because it returned with it to one of several shards."""
     running: int = 0
     members: Ring | None = None
     tokens: Tokens = field(default_factory=Tokens)
@@ -111,7 +125,8 @@ class Entry:
 
     def place(self, lane: Lane) -> tuple[float, bool, str]:
         """Where it stands in a lane. Ties are broken by the name, users before organizations."""
-        return self.urgent_tag if lane == "urgent" else self.tag, self.members is not None, self.name
+        margin = self.margin if lane == "normal" else 0
+        return self.urgent_tag if lane == "urgent" else self.tag - margin, self.members is not None, self.name
 
     def waits(self, lane: Lane) -> bool:
         """Whether a task of this lane may start now."""
@@ -221,6 +236,8 @@ class FairOrder:
                 entry.urgent_tag -= COST / entry.weight
             if entry.tag < ring.virtual_time:
                 entry.tag = min(before, ring.arrive())
+            if entry.tag != before:
+                entry.margin = 0.0
         start.user.tokens.give_back(start.moment)
         self.hold(start.user)
         self.change_owed(start.lane, -COST)
@@ -228,8 +245,8 @@ class FairOrder:
         self.take_places(start.user)
         self.free_held()
 
-    def start(self) -> Start | None:
-        """Start the next task."""
+    def start(self, begin: float | None = None) -> Start | None:
+        """Start the next task. With several shards, ``begin`` is the virtual time of the queue."""
         self.free_held()
         lane = self.next_lane()
         due = None if lane == "urgent" or self.is_bulk_due else self.next_guaranteed()
@@ -240,6 +257,9 @@ class FairOrder:
         entry, turn = self.shard.next_in(lane), lane
         assert entry is not None
         chain: list[tuple[Entry, Turn]] = [(entry, turn)]
+        is_late = lane == "normal" and self.raise_late(entry, begin)
+        if lane != "normal" and begin is not None and not self.shard.others():
+            self.shard.move_up(begin)
         if entry.members:
             if lane == "urgent":
                 turn = entry.members.choose() or lane
@@ -247,7 +267,15 @@ class FairOrder:
             assert member is not None
             chain.append((member, turn))
             entry = member
-        return self.start_task(entry, turn, chain)
+        return self.start_task(entry, turn, chain, late=chain[0][0] if is_late else None)
+
+    def raise_late(self, entry: Entry, begin: float | None) -> bool:
+        """A newcomer, or a user that returned with a tag below the queue's virtual time, begins there."""
+        if begin is None or not (entry.came or (entry.margin and entry.tag < begin)):
+            return False
+        self.shard.move_up(begin)
+        entry.tag = self.shard.arrive()
+        return True
 
     def start_guaranteed(self, organization: Entry, lane: Lane) -> Start:
         """Start a task of an organization that is due because of its guaranteed share."""
@@ -260,8 +288,13 @@ class FairOrder:
         organization.tag = min(organization.tag, max(before, ahead))
         return start
 
-    def start_task(self, entry: Entry, turn: Lane, chain: list[tuple[Entry, Turn]]) -> Start:
-        moves = {one.name: lane_of_turn == "normal" or not one.ring.others() for one, lane_of_turn in chain}
+    def start_task(self, entry: Entry, turn: Lane, chain: list[tuple[Entry, Turn]], late: Entry | None = None) -> Start:
+        moves = {
+            one.name: lane_of_turn == "normal" or not (one.ring.others() or one.ring.others_elsewhere)
+            for one, lane_of_turn in chain
+        }
+        if late:
+            moves[late.name] = False
         entry.queued[turn] -= 1
         start = Start(entry, turn, self.now, {})
         for one, lane_of_turn in reversed(chain):
@@ -347,12 +380,13 @@ class FairOrder:
         ring, part = entry.ring, 0.0
         if lane == "normal" and entry.came:
             entry.came = 0
-            if any(other is not entry for other in ring.others()):
+            if ring.others_elsewhere or any(other is not entry for other in ring.others()):
                 active = [one.weight for one in ring.entries if one.has_work() or one is entry]
                 part = COST * 1e6 / sum(math.floor(weight * 1e6 + 0.5) for weight in active)
             ring.lead += part
         elif moves_time:
-            ring.move_up(entry.tag)
+            ring.move_up(entry.tag - (entry.margin if lane == "normal" else 0))
+        entry.margin = 0.0
         entry.tag += COST / entry.weight
         if lane == "urgent":
             entry.urgent_tag = max(entry.urgent_tag, ring.virtual_time) + COST / entry.weight
@@ -372,6 +406,7 @@ class FairOrder:
                         self.newest += 1
                         entry.came = self.newest
                     entry.tag = max(entry.tag, ring.arrive())
+                entry.margin = step_at(entry.tag) / 2 if ring.is_spread and not entry.came else 0.0
             elif any(waits.values()) and not any(entry.waited.values()) and entry.tag < ring.virtual_time:
                 entry.tag = ring.arrive()
             if waits["urgent"] and not entry.waited["urgent"]:
@@ -388,19 +423,85 @@ class ShardTurns:
 
     def __init__(self) -> None:
         self.requests = 0
+        self.before_bulk = 19
+        """The requests that others get before the next turn of shards with bulk tasks alone."""
         self.turns_of_urgent = 0
         """The requests in a row that preferred shards with urgent tasks: 0 or 1."""
 
     def next_shards(self, waiting: dict[Lane, set[int]]) -> set[int]:
-        """Every twentieth request is for shards with bulk tasks alone. Of the others, shards with urgent tasks and shards with
-        normal tasks get every second one, while there are both.
+        """A twentieth of the requests is for shards with bulk tasks alone. Of the others, shards with urgent tasks and shards
+        with normal tasks get every second one, while there are both.
         """
         self.requests += 1
         urgent, normal, bulk = (waiting[lane] for lane in LANES)
-        if self.requests % 20 == 0 and bulk > bulk & (urgent | normal):
-            return bulk - (urgent | normal)
         if not (urgent and normal):
             self.turns_of_urgent = 0
+        if self.before_bulk == 0 and bulk > bulk & (urgent | normal):
+            self.before_bulk = 19
+            return bulk - (urgent | normal)
+        self.before_bulk = 19 if not (urgent or normal) else max(0, self.before_bulk - 1)
+        if not (urgent and normal):
             return urgent or normal or bulk
         self.turns_of_urgent = 1 - self.turns_of_urgent
         return urgent if self.turns_of_urgent else normal
+
+
+class ShardedOrder:
+    """A queue of several shards. A user is always on the same shard, an organization on each."""
+
+    def __init__(self, shards: int, shard_of: Callable[[str], int]) -> None:
+        self.orders = [FairOrder() for _ in range(shards)]
+        self.shard_of = shard_of
+        self.turns = ShardTurns()
+        self.virtual_time = 0.0
+        """The furthest virtual time of any shard."""
+        self.behind: list[float | None] = [None] * shards
+        """By how much the virtual time of each shard counts less than that of the queue; None before its first task."""
+        self.has_others = [False] * shards
+        """Whether users that are no newcomers waited on each shard when it was last read."""
+        for order in self.orders:
+            order.shard.is_spread = True
+
+    @property
+    def users(self) -> dict[str, Entry]:
+        return {name: user for order in self.orders for name, user in order.users.items()}
+
+    def of(self, user: str) -> FairOrder:
+        return self.orders[self.shard_of(user)]
+
+    def lanes(self) -> dict[Lane, set[int]]:
+        """The shards with a task of each lane that can start. In lane urgent, only those where it may go first."""
+        found = {lane: {at for at, one in enumerate(self.orders) if one.shard.next_in(lane)} for lane in LANES}
+        found["urgent"] = {at for at in found["urgent"] if self.may_lead(at)}
+        return found
+
+    def may_lead(self, shard: int) -> bool:
+        first = self.orders[shard].shard.next_in("urgent")
+        return first is not None and first.urgent_tag + (self.behind[shard] or 0.0) <= self.virtual_time + AHEAD
+
+    def next_shards(self) -> set[int]:
+        """The shards that may serve the next request; an empty set if nothing can start."""
+        waiting = self.lanes()
+        late = {at for at, one in enumerate(self.orders) if one.shard.next_in("urgent")}
+        return self.turns.next_shards(waiting) or late if late or any(waiting.values()) else set()
+
+    def start(self, shard: int) -> Start | None:
+        """Start the next task of this shard."""
+        rings = [order.shard for order in self.orders]
+        for number, ring in enumerate(rings):
+            waiting = [entry for entry in ring.entries if entry.waits("normal")]
+            if not any(entry.came for entry in waiting):
+                self.has_others[number] = bool(waiting)
+        ring, behind, is_empty = rings[shard], self.behind[shard], not rings[shard].next_in("normal")
+        ring.others_elsewhere = behind is not None and any(
+            self.has_others[other] and self.behind[other] is not None and rings[other].next_in("normal")
+            for other in range(len(rings))
+            if other != shard
+        )
+        start = self.orders[shard].start(None if behind is None else self.virtual_time - behind)
+        self.has_others[shard] = bool(ring.others())
+        if behind is None or is_empty:
+            ahead = self.virtual_time - ring.virtual_time
+            self.behind[shard] = behind = ahead if behind is None else max(behind, ahead)
+        self.virtual_time = max(self.virtual_time, ring.virtual_time + behind)
+        return start

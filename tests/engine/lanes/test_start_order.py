@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -141,6 +142,39 @@ def test_tasks_start_in_the_order_of_the_oracle(redis: Redis, seed: int) -> None
     for _ in range(200):
         world.step()
     assert world.queue.check_invariants() == []
+
+
+@seeds
+@settings(runs, max_examples=15)
+def test_the_starts_of_a_user_in_all_lanes_are_at_most_its_borrowed_turns_beyond_its_share(
+    redis: Redis, seed: int
+) -> None:
+    """Without other lanes two users that always wait differ by one turn of each. Here each may borrow ten tasks with urgent
+    ones, and is one turn more ahead. Lane bulk gives its least share also to a user that borrows at the same time. The share
+    of each user is above that least share.
+    """
+    redis.flushall()
+    chance = random.Random(seed)
+    queue, running = FairQueue(redis, config=QueueConfig(fair_by="tasks")), deque[Lease]()
+    weights = {f"u{number}": chance.choice([1, 1, 2]) for number in range(chance.randint(2, 6))}
+    slots, lanes = chance.choice([1, 4, 16]), chance.choice([["urgent"], ["urgent", "urgent", "bulk"], ["bulk"]])
+    senders = chance.sample(list(weights), chance.randint(1, len(weights)))
+    for name, weight in weights.items():
+        queue.user(name).set_weight(weight, now=NOW)
+        push_many(queue, name, 200)
+    turns, bulk = dict.fromkeys(weights, 0.0), dict.fromkeys(weights, 0.0)
+    for _ in range(180):
+        push_many(queue, chance.choice(senders), chance.choice([1, 1, 5]), lane=chance.choice(lanes))
+        if len(running) == slots:
+            queue.finish(running.popleft(), now=NOW)
+        lease = pop(queue)
+        running.append(lease)
+        turns[lease.user_id] += 1 / weights[lease.user_id]
+        if lease.lane == "bulk":
+            bulk[lease.user_id] += 1 / weights[lease.user_id]
+        first, last = min(turns, key=turns.__getitem__), max(turns, key=turns.__getitem__)
+        borrowed = 10 + bulk[last] if "urgent" in lanes else 0
+        assert turns[last] - turns[first] <= borrowed + 2 / weights[first] + 2 / weights[last]
 
 
 def test_a_user_that_waited_in_bulk_joins_lane_normal_at_the_virtual_time(redis: Redis) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections import Counter
+from typing import Any, Literal
 
 import pytest
 from redis import Redis
@@ -17,7 +18,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.engine.queue.queue import FairQueue
 from tests.conftest import MakeServer
 from tests.counting import commands, counted
-from tests.engine.conftest import NOW, push_many, sweep_all, task
+from tests.engine.conftest import NOW, MakeQueue, push_many, sweep_all, task
 from tests.engine.sharding.sharded import users_of
 from tests.servers import Server
 from tests.topologies import wait_for
@@ -170,6 +171,35 @@ def test_each_lane_in_use_costs_a_pop_one_server_command(
         push(lane)
     cost_of_pop()
     assert max(cost_of_pop() for _ in range(30)) <= without + len(lanes)
+
+
+@pytest.mark.parametrize(("fair_by", "most"), [("tasks", 2), ("time", 3)])
+def test_a_pop_for_users_with_tasks_in_all_lanes_costs_few_server_commands_more(
+    make_queue: MakeQueue, redis: Redis, fair_by: Literal["tasks", "time"], most: int
+) -> None:
+    """By time, lane bulk is also read if it is owed less than its first task."""
+    queue, lanes = make_queue(fair_by=fair_by), Counter[str]()
+
+    def most_of_60_pops() -> int:
+        leases, costs = queue.pop_batch(8, "w", now=NOW), []
+        for moment in range(60):
+            costs.append(commands(redis, lambda: leases.extend(queue.pop_batch(1, "w", now=NOW))))
+            lanes[leases[-1].lane] += 1
+            queue.settle([Outcome.finish(leases.pop(0), took=0.7)], now=NOW + moment)
+        queue.purge()
+        return max(costs)
+
+    def push(*lanes: Lane) -> None:
+        for user in range(5):
+            for lane in lanes:
+                push_many(queue, f"u{user}", 40, lane=lane)
+
+    push("normal")
+    without = most_of_60_pops()
+    lanes.clear()
+    push("urgent", "normal", "bulk")
+    assert most_of_60_pops() <= without + most
+    assert set(lanes) == {"urgent", "normal", "bulk"}
 
 
 @pytest.mark.parametrize("lane", ["urgent", "bulk"])

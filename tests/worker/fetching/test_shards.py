@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
+    from django_fairque.engine.model.lanes import Lane
 
 ENVIRONMENT = {"TEST_SHARDS": str(SHARDS)}
 
@@ -34,8 +35,8 @@ def is_finished(queue: FairQueue, task_id: str) -> bool:
     return queue.get_task(task_id).state is TaskState.FINISHED
 
 
-def call(user: str, name: str, *args: object, depends_on: Sequence[str] = ()) -> Task:
-    return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, depends_on=depends_on)
+def call(user: str, name: str, *args: object, depends_on: Sequence[str] = (), lane: Lane = "normal") -> Task:
+    return Task.create(user, 3, {"args": args, "kwargs": {}}, name=name, depends_on=depends_on, lane=lane)
 
 
 def test_a_burst_worker_runs_all_tasks_of_four_shards(workers: Workers) -> None:
@@ -138,3 +139,30 @@ def test_a_user_of_a_worker_s_list_who_comes_later_is_served_soon(workers: Worke
     wanted = workers.queue.push(call(mine, "nap", 0.0)).task_id
     eventually(partial(is_finished, workers.queue, wanted))
     assert len(workers.ended()) < 60, "of 601"
+
+
+def test_an_urgent_task_next_to_a_user_of_long_tasks_is_next(workers: Workers) -> None:
+    """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
+    long, urgent = users_of(0, 2)
+    workers.queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
+    workers.queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
+    workers.start("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
+    eventually(lambda: workers.queue.user(long).stats().finished == 1)
+    task_id = workers.queue.push(call(urgent, "nap", 0, lane="urgent")).task_id
+    before = len(workers.started())
+    eventually(partial(is_finished, workers.queue, task_id))
+    order = [task_id for task_id, _ in workers.started()]
+    assert order.index(task_id) - before < 60, "the shard is checked ten times a second, and the buffer has tasks"
+
+
+@pytest.mark.parametrize(("lane", "least", "most"), [("urgent", 160, 240), ("bulk", 10, 40)])
+def test_tasks_in_another_lane_of_another_shard_get_their_share_of_a_worker(
+    workers: Workers, lane: Lane, least: int, most: int
+) -> None:
+    """Half of the tasks are urgent, or a twentieth bulk, while users of another shard have normal tasks."""
+    tasks = [call(user, "count_me", number) for number in range(30) for user in users_of(0, 20)]
+    other = [call(user, "count_me", number, lane=lane) for number in range(30) for user in users_of(1, 20)]
+    workers.queue.push_batch([*tasks, *other])
+    workers.start("--burst", "--concurrency", "2", TEST_FAIR_BY="tasks", **ENVIRONMENT).wait(60)
+    ids = {task.task_id for task in other}
+    assert least <= sum(task_id in ids for task_id, _ in workers.started()[:400]) <= most

@@ -13,9 +13,9 @@
 --         what few have: '', or field and value in turns, packed (deliveries, which are 1 if this is '', retries, due, suspect: 1 for a suspect,
 --         2 in quarantine)
 -- COST    16 commands for one task, 5 a task in a batch over many users; with organizations of users 4 more for one, and for each
---         organization of a batch; with urgent or bulk tasks one more for each of these lanes; the same for any number of users and
---         organizations. For a list one more to read each of its users that can be served, and some eight to write the credit of the list
---         (lib/list_credit.lua)
+--         organization of a batch; with urgent or bulk tasks one more for each of these lanes, or for each lane in which the
+--         user has tasks; the same for any number of users and organizations. For a list one more to read each of its users
+--         that can be served, and some eight to write the credit of the list (lib/list_credit.lua)
 -- include numbers counters clock outbox due_work fetch
 local limit = tonumber(ARGV[FIRST_ARG])
 

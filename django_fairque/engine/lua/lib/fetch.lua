@@ -21,18 +21,24 @@ local function batch_sizes_of(text)
 end
 
 -- Return, separated by colons: the position of the next user ('' if there is none), its arrival if it is a newcomer,
--- the tag below which other users are overdue, and 1 if users wait that are not newcomers.
+-- the tag below which other users are overdue, 1 if users wait that are not newcomers, the first letters of the lanes
+-- with users that can be served, and the lowest `urgent_tag`.
 local function place_in_ring(served_lists, limit)
-  local last, place, came, turn = served_lists[#served_lists], '', '', ring.newcomers_turn(counters.shard)
+  local last, place, came, found, urgent_tag, shard = served_lists[#served_lists], '', '', '', '', counters.shard
+  local turn = ring.newcomers_turn(shard)
   if limit == 0 or #turns.taken >= limit or last and last.is_held_back or turns.has_closed_lane() then
     place = redis.call('ZRANGE', K.ring, 0, 0, 'WITHSCORES')[2] or ''
-    if place == '' and ring.has_anyone() then place = exact(counters.shard.vtime) end -- users wait, but only in other lanes
+    if place ~= '' then found = 'n' end
+    if shard['depth:7'] > 0 then urgent_tag = redis.call('ZRANGE', K.urgent, 0, 0, 'WITHSCORES')[2] or '' end
+    if urgent_tag ~= '' then found = found .. 'u' end
+    if shard['depth:0'] > 0 and redis.call('ZCARD', K.bulk) > 0 then found = found .. 'b' end
+    if place == '' and (found ~= '' or ring.has_anyone()) then place = exact(shard.vtime) end -- users wait, but only in other lanes
     if place ~= '' and tonumber(place) < 0 then
-      local first = turn > counters.shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+      local first = turn > shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
     end
   end
-  return table.concat({ place, came, exact(turn), counters.shard.others > 0 and '1' or '' }, ':')
+  return table.concat({ place, came, exact(turn), shard.others > 0 and '1' or '', found, urgent_tag }, ':')
 end
 
 -- Return the figures from which the caller decides which shard is next. If the worker serves all users, this is the

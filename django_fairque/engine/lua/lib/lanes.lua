@@ -58,15 +58,20 @@ function lanes.account(lane, tasks, cost)
   if cost ~= 0 then charge(lane, cost) end
 end
 
+-- Return whether a lane is owed a task, and runs less than its least share, as far as this is known before its first
+-- task is read.
+function lanes.may_be_due(lane)
+  local shard = counters.shard
+  if shard['owed:' .. lane] < (options.fair_by_tasks and ring.TASK_COST or ring.LEAST_COST) then return false end
+  local running = lane == 'bulk' and shard['running:bulk'] or shard.running - shard['running:bulk'] - shard['running:urgent']
+  return running < least_share(lane) * (shard.running + 1)
+end
+
 -- Return whether a lane goes before the lanes above it, because it is owed its least share. `one` is the user or
 -- organization that is next in this lane.
 function lanes.is_due(lane, one)
-  local shard = counters.shard
-  local owed = shard['owed:' .. lane]
-  if owed < ring.LEAST_COST then return false end
-  local running = lane == 'bulk' and shard['running:bulk'] or shard.running - shard['running:bulk'] - shard['running:urgent']
-  if running >= least_share(lane) * (shard.running + 1) then return false end
-  local cost = ring.expected_cost(one)
+  if not lanes.may_be_due(lane) then return false end
+  local cost, owed = ring.expected_cost(one), counters.shard['owed:' .. lane]
   change_owed(lane, 0, most_owed(cost))
   return owed >= cost
 end

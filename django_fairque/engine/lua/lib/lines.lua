@@ -44,13 +44,10 @@ local function read_page(line, names, of_others)
   line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
 end
 
--- Read the first pages of these lines, and the records of all their users with one command.
-function lines.read_first(several)
-  local names = {}
-  for _, line in ipairs(several) do
-    if line.at == 0 and line.key then read_page(line, names) end
-  end
-  users.preload(names)
+-- Read the first page, and add the names of its users to `names`. Return the first place, or nil if nobody is there.
+function lines.read_first(line, names)
+  if line.at == 0 then read_page(line, names) end
+  return line.newcomers.place[1] or line.others.place[1]
 end
 
 local function read_next(line, of_others)

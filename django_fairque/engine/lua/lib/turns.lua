@@ -260,14 +260,22 @@ local function find_guaranteed(list)
   return nil
 end
 
--- Read the first entries of the lanes in use.
+-- Return whether lane normal, or lane bulk, is needed to decide which lane is next: it is not if urgent tasks may go
+-- first and the lane can't be due. `leads`: whether urgent tasks may go first.
+local function is_needed(list, lane, leads)
+  return is_open(lane) and (not leads or not list.is_in_turn or limits.are_waiting() or lanes.may_be_due(lane))
+end
+
+-- Read the first entries of the lanes on which the first turn depends.
 local function read_lanes(list)
   local shard, found = counters.shard, {}
   list.has_read_lanes = true
-  if is_open('normal') then found[1] = list.normal end
-  if shard['depth:7'] > 0 then found[#found + 1] = line_of(list, 'urgent') end
-  if shard['depth:0'] > 0 and is_open('bulk') then found[#found + 1] = line_of(list, 'bulk') end
-  lines.read_first(found)
+  if not list.is_in_turn then return end
+  local urgent = shard['depth:7'] > 0 and lines.read_first(line_of(list, 'urgent'), found)
+  local leads = urgent and urgent <= shard.vtime + ring.AHEAD
+  local normal = is_needed(list, 'normal', leads) and lines.read_first(list.normal, found)
+  if shard['depth:0'] > 0 and is_needed(list, 'bulk', leads or normal) then lines.read_first(line_of(list, 'bulk'), found) end
+  users.preload(found)
 end
 
 -- Return the first entry of the lane that is next in the shard.
@@ -275,12 +283,13 @@ local function next_lane(list)
   local shard, urgent, normal, bulk = counters.shard, nil, nil, nil
   if not list.has_read_lanes then read_lanes(list) end
   local is_bounded = list.is_in_turn and limits.are_waiting() and first_in(list, 'normal') ~= nil
-  if is_open('normal') then normal = find_first(list, 'normal', is_bounded) end
   if shard['depth:7'] > 0 then urgent = find_first(list, 'urgent', is_bounded) end
+  local leads = urgent and lanes.may_lead(urgent.one)
+  if is_needed(list, 'normal', leads) then normal = find_first(list, 'normal', is_bounded) end
   if not list.is_in_turn and (urgent or normal) then return urgent or normal end
-  if shard['depth:0'] > 0 and is_open('bulk') then bulk = find_first(list, 'bulk', is_bounded) end
+  if shard['depth:0'] > 0 and is_needed(list, 'bulk', leads or normal) then bulk = find_first(list, 'bulk', is_bounded) end
   if bulk and (normal or urgent) and lanes.is_due('bulk', bulk.one) then return bulk end
-  local is_urgent = urgent and (lanes.may_lead(urgent.one) or not (normal or bulk))
+  local is_urgent = leads or urgent and not (normal or bulk)
   if is_urgent and not (normal and lanes.is_due('normal', normal.one)) then return urgent end
   return list.is_in_turn and guarantees.are_used() and find_guaranteed(list) or normal or bulk
 end
@@ -305,7 +314,12 @@ local function take_turn(list, lane, group, limit)
   elseif not can_start(one, lane) then
     return -- a turn in another lane, or at a limit, used the last task that it may start
   end
-  if lane == 'normal' then raise_late_start(list, one, shard_place) end
+  local begin = list.is_in_turn and list.begins[counters.shard]
+  if lane == 'normal' then
+    raise_late_start(list, one, shard_place)
+  elseif begin and counters.shard.others == 0 then
+    ring.raise_virtual_time(counters.shard, begin) -- turns of other shards have moved the virtual time of the queue
+  end
   local user, organization, place, member_lane = one, nil, shard_place, lane
   if one.members then
     if lane == 'urgent' then member_lane = lane_inside(one, list.is_in_turn) end
