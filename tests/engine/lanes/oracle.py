@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Lane = Literal["urgent", "normal", "bulk"]
-Turn = Lane | Literal["guaranteed"]
+Turn = Lane | Literal["guaranteed", "limited"]
 LANES: tuple[Lane, ...] = ("urgent", "normal", "bulk")
 LEAST: dict[Lane, float] = {"normal": 0.5, "bulk": 0.05}
 """The least share of the worker time for a lane that waits."""
@@ -24,6 +25,8 @@ COST = 1e6
 """The charge of a task."""
 AHEAD = 10 * COST
 """By how much the urgent tasks of a user may be ahead of the virtual time, and the most that a lane is owed."""
+MOST_SKIPPED = 8
+"""The most users of a shared limit that a call skips."""
 ROUNDING = 1e-5
 NEVER_SERVED = -math.inf
 
@@ -79,19 +82,12 @@ class Ring:
         waiting = [entry for entry in self.entries if entry.waits(lane)]
         return min(waiting, key=lambda entry: entry.place(lane), default=None)
 
-    def may_lead(self) -> bool:
-        """Whether an urgent task may go first."""
+    def choose(self) -> Lane:
+        """The lane of the next turn inside an organization that has an urgent turn."""
         first = self.next_in("urgent")
-        if first is None:
-            return False
-        is_alone = self.next_in("normal") is None and self.next_in("bulk") is None
-        return is_alone or first.urgent_tag <= self.virtual_time + AHEAD
-
-    def choose(self) -> Lane | None:
-        """The lane that is next if no lane is owed anything."""
-        if self.may_lead():
-            return "urgent"
-        return next((lane for lane in ("normal", "bulk") if self.next_in(lane)), None)
+        may_lead = first is not None and first.urgent_tag <= self.virtual_time + AHEAD
+        lanes: tuple[Lane, ...] = ("normal", "bulk")
+        return "urgent" if may_lead else next((lane for lane in lanes if self.next_in(lane)), "urgent")
 
 
 @dataclass(eq=False)
@@ -128,20 +124,93 @@ class Entry:
         margin = self.margin if lane == "normal" else 0
         return self.urgent_tag if lane == "urgent" else self.tag - margin, self.members is not None, self.name
 
+    def has_place(self, lane: Lane) -> bool:
+        """Whether only a lack of tasks can keep it from a start in this lane."""
+        room = math.inf if self.cap is None else self.cap + (lane == "urgent" and self.members is None) - self.running
+        return not self.is_paused and not self.is_held and room > 0
+
     def waits(self, lane: Lane) -> bool:
         """Whether a task of this lane may start now."""
-        room = math.inf if self.cap is None else self.cap + (lane == "urgent" and self.members is None) - self.running
-        if self.is_paused or self.is_held or room <= 0:
+        if not self.has_place(lane):
             return False
         if self.members:
             return any(member.waits(lane) for member in self.members.entries)
         return self.queued[lane] > 0
+
+    def is_ahead(self, lane: Lane) -> bool:
+        """Whether a task with a limit has to wait, because the tag is too far beyond the virtual time."""
+        return (self.urgent_tag if lane == "urgent" else self.tag) > self.ring.virtual_time + AHEAD
 
     def waits_in_any(self) -> bool:
         return any(self.waits(lane) for lane in LANES)
 
     def has_work(self) -> bool:
         return self.running > 0 or self.waits_in_any()
+
+
+@dataclass(eq=False)
+class Key:
+    """A shared limit with a number of tasks at once: a small fair queue of users with separate tags."""
+
+    name: str
+    at_once: int
+    running: int = 0
+    virtual_time: float = 0.0
+    tags: dict[str, float] = field(default_factory=dict)
+    """By user: the tag after its last turn, if that is beyond the virtual time."""
+    places: dict[Lane, dict[str, float]] = field(default_factory=lambda: {lane: {} for lane in LANES})
+    """By lane: the users that stand at the limit, with their tags."""
+    tasks: dict[Lane, dict[str, list[Limited]]] = field(default_factory=lambda: {lane: {} for lane in LANES})
+    """By lane and user: the tasks that wait at this limit, in the order of their arrival."""
+    turns: dict[Lane, int] = field(default_factory=dict)
+    """By lane with a user: the order of the limits that have a free place."""
+
+    def free(self) -> int:
+        return self.at_once - self.running
+
+    def stand(self, lane: Lane, user: str) -> None:
+        self.places[lane].setdefault(user, max(self.virtual_time, self.tags.get(user, 0.0)))
+
+    def charge(self, user: Entry, lane: Lane, *, moves_time: bool, stays: bool) -> None:
+        """Charge a turn in this lane to the user's tags in all lanes."""
+        place = self.places[lane][user.name]
+        if moves_time:
+            self.virtual_time = max(self.virtual_time, place)
+        for users in self.places.values():
+            if user.name in users:
+                users[user.name] += COST / user.weight
+        self.tags[user.name] = self.places[lane][user.name]
+        self.tags = {name: tag for name, tag in self.tags.items() if tag > self.virtual_time}
+        if not stays:
+            del self.places[lane][user.name]
+
+    def is_used(self) -> bool:
+        return self.running > 0 or any(tasks for users in self.tasks.values() for tasks in users.values())
+
+
+@dataclass(eq=False)
+class Limited:
+    """A task with limits that are shared by all users."""
+
+    task_id: str
+    number: int
+    user: Entry
+    lane: Lane
+    keys: tuple[Key, ...]
+
+    def waits_at(self) -> Key:
+        """The first limit without a free place, or else the first one."""
+        return next((key for key in self.keys if key.free() < 1), self.keys[0])
+
+
+@dataclass
+class First:
+    """The user or organization that is first in a lane, and the limit at which it is."""
+
+    entry: Entry
+    lane: Lane
+    key: Key | None = None
+    user: Entry | None = None
 
 
 @dataclass
@@ -153,6 +222,8 @@ class Start:
     moment: float
     leads: dict[str, float]
     """By entry: its part of the lead."""
+    task: Limited | None = None
+    """The task, if it has a limit."""
 
 
 class FairOrder:
@@ -169,6 +240,17 @@ class FairOrder:
         self.now = 0.0
         """The present time in seconds."""
         self.guarantee_clock = 0.0
+        self.keys: list[Key] = []
+        self.arrivals = 0
+        self.changed_keys: list[Key] = []
+        """The limits that this call has used, in this order."""
+        self.key_turns = 0
+        self.parked: dict[tuple[Lane, Key, str, Entry], int] = {}
+        """The users that do not stand at a limit until they, or their organizations, may start tasks again, in this order."""
+        self.begin: float | None = None
+        """The virtual time of the queue at this call, with several shards."""
+        self.served_key: Key | None = None
+        """The limit at which this call has started a task."""
 
     def add_organization(
         self, name: str, weight: float = 1.0, cap: int | None = None, share: float | None = None
@@ -192,6 +274,35 @@ class FairOrder:
     def push(self, user: str, lane: Lane, tasks: int) -> None:
         self.users[user].queued[lane] += tasks
         self.take_places(self.users[user])
+
+    def push_limited(self, user: str, lane: Lane, tasks: dict[str, tuple[Key, ...]]) -> None:
+        """Push tasks with limits: by id their limits."""
+        for task_id, keys in tasks.items():
+            self.arrivals += 1
+            self.wait_at_key(Limited(task_id, self.arrivals, self.users[user], lane, keys))
+        self.take_places(self.users[user])
+        self.save_keys()
+
+    def wait_at_key(self, task: Limited) -> None:
+        self.changed_keys += task.keys
+        key, name = task.waits_at(), task.user.name
+        waiting = key.tasks[task.lane].setdefault(name, [])
+        waiting.append(task)
+        waiting.sort(key=lambda task: task.number)
+        key.stand(task.lane, name)
+
+    def save_keys(self) -> None:
+        """Write the changes of a call: limits with free places take turns."""
+        for key in dict.fromkeys(self.changed_keys):
+            for lane in LANES:
+                if not (key.free() > 0 and key.places[lane]):
+                    key.turns.pop(lane, None)
+                elif lane not in key.turns or key is self.served_key:
+                    self.key_turns += 1
+                    key.turns[lane] = self.key_turns
+            if not key.is_used():
+                key.virtual_time, key.tags = 0.0, {}
+        self.changed_keys, self.served_key = [], None
 
     def set_plan(self, name: str, weight: float, cap: int | None, rate: Rate | None) -> None:
         """Give the user the limits of a plan. A push follows. The engine does nothing if the user has this plan already."""
@@ -219,14 +330,26 @@ class FairOrder:
         self.running.remove(start)
         for entry in self.chain(start.user):
             entry.running -= 1
+        self.leave_keys(start)
         self.change_owed_shares(start.user, 0)
         self.take_places(start.user)
+        self.save_keys()
         self.free_held()
+
+    def leave_keys(self, start: Start) -> None:
+        for key in start.task.keys if start.task else ():
+            key.running -= 1
+            self.changed_keys.append(key)
 
     def give_back(self, start: Start) -> None:
         """The task has not run: its cost and its part of the lead are taken back, and it waits again."""
         self.running.remove(start)
-        start.user.queued[start.lane] += 1
+        self.leave_keys(start)
+        if start.task:
+            self.wait_at_key(start.task)
+            self.take_back_from_keys(start.task)
+        else:
+            start.user.queued[start.lane] += 1
         for entry in self.chain(start.user):
             before, ring = entry.tag, entry.ring
             ring.lead = max(0.0, ring.lead - start.leads[entry.name])
@@ -243,39 +366,174 @@ class FairOrder:
         self.change_owed(start.lane, -COST)
         self.change_owed_shares(start.user, -COST)
         self.take_places(start.user)
+        self.save_keys()
         self.free_held()
 
-    def start(self, begin: float | None = None) -> Start | None:
-        """Start the next task. With several shards, ``begin`` is the virtual time of the queue."""
+    def take_back_from_keys(self, task: Limited) -> None:
+        name, cost = task.user.name, COST / task.user.weight
+        for key in task.keys:
+            for tags in (key.tags, *key.places.values()):
+                if name in tags:
+                    tags[name] -= cost
+
+    def start(self, preferred: str = "", preferred_task: str = "", *, begin: float | None = None) -> Start | None:
+        """Start the next task. Of limits with free places, and of users with equal tags, the preferred task decides. With
+        several shards, ``begin`` is the virtual time of the queue.
+        """
+        self.begin = begin
         self.free_held()
-        lane = self.next_lane()
-        due = None if lane == "urgent" or self.is_bulk_due else self.next_guaranteed()
-        if due:
-            return self.start_guaranteed(*due)
-        if lane is None:
-            return None
-        entry, turn = self.shard.next_in(lane), lane
-        assert entry is not None
-        chain: list[tuple[Entry, Turn]] = [(entry, turn)]
-        is_late = lane == "normal" and self.raise_late(entry, begin)
-        if lane != "normal" and begin is not None and not self.shard.others():
-            self.shard.move_up(begin)
+        self.preferred, self.preferred_task = preferred, preferred_task
+        found = self.start_next()
+        for place in self.left:
+            del self.parked[place]
+        self.save_keys()
+        return found
+
+    def start_next(self) -> Start | None:
+        is_bounded = self.shard.next_in("normal") is not None
+        self.return_to_keys(is_bounded=is_bounded)
+        self.skipped: Counter[str] = Counter()
+        while first := self.next_first(is_bounded=is_bounded):
+            if isinstance(first, Start):
+                return first
+            if first.key is None:
+                return self.start_in_ring(first.entry, first.lane)
+            if start := self.start_at_key(first):
+                return start
+        return None
+
+    def start_in_ring(self, entry: Entry, lane: Lane) -> Start:
+        turn = lane
+        chain: list[tuple[Entry, Turn]] = [(entry, lane)]
+        late = entry if lane == "normal" and self.raise_late(entry) else None
+        if lane != "normal" and self.begin is not None and not self.shard.others():
+            self.shard.move_up(self.begin)
         if entry.members:
             if lane == "urgent":
-                turn = entry.members.choose() or lane
+                turn = entry.members.choose()
             member = entry.members.next_in(turn)
             assert member is not None
             chain.append((member, turn))
             entry = member
-        return self.start_task(entry, turn, chain, late=chain[0][0] if is_late else None)
+        entry.queued[turn] -= 1
+        return self.start_task(entry, turn, chain, late)
 
-    def raise_late(self, entry: Entry, begin: float | None) -> bool:
+    def raise_late(self, entry: Entry) -> bool:
         """A newcomer, or a user that returned with a tag below the queue's virtual time, begins there."""
+        begin = self.begin
         if begin is None or not (entry.came or (entry.margin and entry.tag < begin)):
             return False
         self.shard.move_up(begin)
         entry.tag = self.shard.arrive()
         return True
+
+    def start_at_key(self, first: First) -> Start | None:
+        """Start the user's next task at a limit. A task with another limit that is full waits there."""
+        key, user, lane = first.key, first.user, first.lane
+        assert key
+        assert user
+        waiting = key.tasks[lane][user.name]
+        while waiting:
+            task = waiting.pop(0)
+            if all(limit.free() > 0 for limit in task.keys):
+                break
+            self.wait_at_key(task)
+        else:
+            return None
+        for entry in self.chain(user):
+            if entry.tag < entry.ring.virtual_time and not entry.waits("normal"):
+                entry.tag = entry.ring.arrive()
+        for limit in task.keys:
+            limit.running += 1
+        moves_time = lane == "normal" or not (key.places["normal"] or key in self.have_normal)
+        key.charge(user, lane, moves_time=moves_time, stays=bool(waiting))
+        self.changed_keys += task.keys
+        self.served_key = key
+        turn: Turn = "limited" if lane == "normal" else lane
+        start = self.start_task(user, lane, [(entry, turn) for entry in reversed(self.chain(user))])
+        start.task = task
+        return start
+
+    def return_to_keys(self, *, is_bounded: bool) -> None:
+        """Let parked users that may start now return to their limits. These limits are first in this call."""
+        self.returned: dict[Lane, list[Key]] = {lane: [] for lane in LANES}
+        self.returned_users: dict[tuple[Lane, Key], set[str]] = defaultdict(set)
+        self.left: set[tuple[Lane, Key, str, Entry]] = set()
+        self.have_normal: set[Key] = set()
+        """Limits with users in lane normal that are too far ahead. They stand there until the end of the call."""
+        for place in sorted(self.parked, key=self.place_of_parked):
+            lane, key, name, entry = place
+            if entry.has_place(lane) and not (is_bounded and entry.is_ahead(lane)):
+                self.left.add(place)
+                self.changed_keys.append(key)
+                if name not in key.places[lane]:
+                    key.stand(lane, name)
+                    self.returned[lane].append(key)
+                    self.returned_users[lane, key].add(name)
+
+    def place_of_parked(self, place: tuple[Lane, Key, str, Entry]) -> tuple[float, bool, str, bool, int]:
+        lane, _, _, entry = place
+        return (
+            max(0.0, entry.tag - AHEAD - entry.ring.virtual_time),
+            *entry.place("normal")[1:],
+            lane != "urgent",
+            self.parked[place],
+        )
+
+    def next_at_keys(self, lane: Lane, *, is_bounded: bool) -> First | None:
+        listed = sorted((key for key in self.keys if lane in key.turns), key=lambda key: key.turns[lane])
+        for key in [*self.preferred_keys(lane), *self.returned[lane], *listed]:
+            if key.free() > 0 and (user := self.next_user(key, lane, is_bounded=is_bounded)):
+                return First(self.chain(user)[-1], lane, key, user)
+        return None
+
+    def preferred_keys(self, lane: Lane) -> list[Key]:
+        """The limit at which the engine has started a task: the order of limits is not a part of the rule."""
+        return [
+            key
+            for key in self.keys
+            for task in key.tasks[lane].get(self.preferred, [])
+            if task.task_id == self.preferred_task
+        ]
+
+    def next_user(self, key: Key, lane: Lane, *, is_bounded: bool) -> Entry | None:
+        """The first user at a limit that may start a task. Other users are parked."""
+        places = key.places[lane]
+        self.changed_keys.append(key)
+        returned = self.returned_users[lane, key]
+        for name in sorted(places, key=lambda name: (places[name], name in returned, name)):
+            if self.skipped[key.name] == MOST_SKIPPED:
+                return None
+            user, obstacle = self.users[name], None
+            if key.tasks[lane][name]:
+                obstacle = self.find_obstacle(user, lane, is_bounded=is_bounded)
+                if obstacle is None:
+                    return self.find_preferred(key, user, lane, is_bounded=is_bounded)
+                if lane == "normal" and obstacle.has_place(lane):
+                    self.have_normal.add(key)
+                place = (lane, key, name, obstacle)
+                self.left.discard(place)
+                if place not in self.parked:
+                    self.key_turns += 1
+                    self.parked[place] = self.key_turns
+            self.skipped[key.name] += 1
+            del places[name]
+        return None
+
+    def find_preferred(self, key: Key, user: Entry, lane: Lane, *, is_bounded: bool) -> Entry:
+        """The user that the engine has chosen, if it may start a task and has the same tag. Any order of equal tags is fair."""
+        places, other = key.places[lane], self.users.get(self.preferred)
+        if other is None or places.get(other.name) != places[user.name] or not key.tasks[lane][other.name]:
+            return user
+        return user if self.find_obstacle(other, lane, is_bounded=is_bounded) else other
+
+    def find_obstacle(self, user: Entry, lane: Lane, *, is_bounded: bool) -> Entry | None:
+        """The user or its organization, if that may not start a task at a limit now."""
+        for entry in self.chain(user):
+            is_bounded_here = is_bounded and (entry.ring is self.shard or entry.ring.next_in("normal") is not None)
+            if not entry.has_place(lane) or (is_bounded_here and entry.is_ahead(lane)):
+                return entry
+        return None
 
     def start_guaranteed(self, organization: Entry, lane: Lane) -> Start:
         """Start a task of an organization that is due because of its guaranteed share."""
@@ -283,6 +541,7 @@ class FairOrder:
         member, before = organization.members.next_in(lane), organization.tag
         assert member is not None
         turn: Turn = "guaranteed" if lane == "normal" else lane
+        member.queued[lane] -= 1
         start = self.start_task(member, lane, [(organization, turn), (member, lane)])
         ahead = self.shard.virtual_time + max(AHEAD, organization.running * COST / organization.weight)
         organization.tag = min(organization.tag, max(before, ahead))
@@ -295,7 +554,6 @@ class FairOrder:
         }
         if late:
             moves[late.name] = False
-        entry.queued[turn] -= 1
         start = Start(entry, turn, self.now, {})
         for one, lane_of_turn in reversed(chain):
             start.leads[one.name] = self.charge(one, lane_of_turn, moves_time=moves[one.name])
@@ -344,27 +602,32 @@ class FairOrder:
             if organization.owed_from is not None:
                 organization.owed_from = self.guarantee_clock
 
-    def next_lane(self) -> Lane | None:
-        lane = self.shard.choose()
-        self.is_bulk_due = lane in ("urgent", "normal") and self.is_due("bulk")
-        if self.is_bulk_due:
-            return "bulk"
-        if lane == "urgent" and self.is_due("normal"):
-            return "normal"
-        return lane or ("urgent" if self.shard.next_in("urgent") else None)
+    def next_first(self, *, is_bounded: bool) -> First | Start | None:
+        """Whose turn it is. A turn of a guaranteed share is started here."""
+        normal, urgent, bulk = (self.first_in(lane, is_bounded=is_bounded) for lane in ("normal", "urgent", "bulk"))
+        if bulk and (normal or urgent) and self.is_due("bulk"):
+            return bulk
+        may_lead = urgent and (urgent.entry.urgent_tag <= self.shard.virtual_time + AHEAD or not (normal or bulk))
+        if may_lead and not (normal and self.is_due("normal")):
+            return urgent
+        guaranteed = self.next_guaranteed()
+        return self.start_guaranteed(*guaranteed) if guaranteed else normal or bulk
+
+    def first_in(self, lane: Lane, *, is_bounded: bool) -> First | None:
+        if first := self.next_at_keys(lane, is_bounded=is_bounded):
+            return first
+        entry = self.shard.next_in(lane)
+        return First(entry, lane) if entry else None
 
     def is_due(self, lane: Lane) -> bool:
         """Whether a lane that waits is owed a task, and runs less than its least share."""
         running = sum(start.lane == lane for start in self.running)
-        return (
-            self.shard.next_in(lane) is not None
-            and self.owed[lane] >= COST
-            and running < LEAST[lane] * (len(self.running) + 1)
-        )
+        return self.owed[lane] >= COST and running < LEAST[lane] * (len(self.running) + 1)
 
     def waits_for_turn(self, lane: Lane) -> bool:
         """Whether the lane has queued tasks, also those of paused users."""
-        return any(user.queued[lane] for user in self.users.values())
+        limited = (tasks for key in self.keys for tasks in key.tasks[lane].values())
+        return any(user.queued[lane] for user in self.users.values()) or any(limited)
 
     def change_owed(self, lane: Lane, cost: float) -> None:
         if lane == "normal" and not (self.waits_for_turn("urgent") or self.waits_for_turn("bulk")):
@@ -498,7 +761,7 @@ class ShardedOrder:
             for other in range(len(rings))
             if other != shard
         )
-        start = self.orders[shard].start(None if behind is None else self.virtual_time - behind)
+        start = self.orders[shard].start(begin=None if behind is None else self.virtual_time - behind)
         self.has_others[shard] = bool(ring.others())
         if behind is None or is_empty:
             ahead = self.virtual_time - ring.virtual_time

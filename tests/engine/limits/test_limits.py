@@ -57,6 +57,47 @@ def test_users_take_turns_at_a_shared_limit(queue: FairQueue) -> None:
     assert all(sorted(order[first : first + 3]) == ["a", "b", "c"] for first in (0, 3, 6))
 
 
+def start(queue: FairQueue, number: int) -> list[str]:
+    """Start and finish tasks one by one. Return their users."""
+    order = []
+    for _ in range(number):
+        leases = fetch(queue, 1)
+        order += started(queue, leases)
+        finish(queue, *leases)
+    return order
+
+
+def test_urgent_starts_count_against_the_normal_tasks_of_their_user_at_a_limit(queue: FairQueue) -> None:
+    push(queue, "a", TaskLimit("k", 1), number=10, lane="urgent")
+    for user in "ab":
+        push(queue, user, TaskLimit("k", 1), number=20)
+    assert 19 <= start(queue, 40).count("a") <= 21
+
+
+def test_a_new_user_at_a_limit_does_not_wait_until_others_have_had_as_much_as_a_user_with_urgent_tasks(
+    queue: FairQueue,
+) -> None:
+    push(queue, "a", TaskLimit("k", 1), number=60, lane="urgent")
+    for user in "bc":
+        push(queue, user, TaskLimit("k", 1), number=100)
+    start(queue, 60)
+    push(queue, "d", TaskLimit("k", 1), number=10)
+    assert "d" in start(queue, 8)
+
+
+def test_a_member_of_an_organization_that_is_resumed_starts_its_task_with_a_limit_at_once(queue: FairQueue) -> None:
+    queue.organization("o").set_weight(4, now=NOW)
+    for user in ("m", "n", "x"):
+        queue.user(user).set_organization("o" if user != "x" else None, now=NOW)
+        push(queue, user, number=200)
+    start(queue, 100)
+    (task_id,) = push(queue, "m", TaskLimit("k", 1))
+    queue.user("m").pause(now=NOW)
+    start(queue, 1)
+    queue.user("m").resume(now=NOW)
+    assert [lease.task_id for lease in fetch(queue, 1)] == [task_id]
+
+
 def test_a_limit_of_one_user_leaves_the_other_tasks_of_the_user_alone(queue: FairQueue) -> None:
     push(queue, "a", MAILBOX, number=3)
     free = push(queue, "a", number=2)

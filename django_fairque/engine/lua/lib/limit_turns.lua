@@ -9,6 +9,7 @@
 
 local limit_turns = {}
 
+local LANES = { 'urgent', 'normal', 'bulk' }
 local PAGE, MOST_PAGES = 16, 4 -- the number of limits in a page, and of pages that a call reads
 local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, in total and at one limit
 local MOST_RETURNING = 16 -- parked users or organizations that return in a call, each at up to `MOST_PARKED` limits
@@ -55,6 +56,20 @@ local function users_at(list, limit, lane)
   return found
 end
 
+-- Return the line of this lane at a limit, with the present place of its first user: a turn in another lane may have
+-- moved this user since it was read.
+local function line_up(list, limit, lane)
+  local found = users_at(list, limit, lane)
+  while found.size > 0 do
+    local now = limit.places[lane .. found.item[1]]
+    if not now or now == found.place[1] then break end
+    local name = heap.pop(found)
+    heap.push(found, now, name)
+    found = users_at(list, limit, lane)
+  end
+  return found
+end
+
 -- Return the window with the user's next tasks of this lane at the limit.
 local FROM, TO = { urgent = '-inf', normal = '1e15', bulk = '7e15' }, { urgent = '(1e15', normal = '(7e15', bulk = '+inf' }
 local function window_of(limit, user, lane)
@@ -77,26 +92,27 @@ local function leave(limit, user_name, lane)
   limits.step_out(limit, user_name, lane)
 end
 
--- Find the reason why a user can't start a task of this lane at a limit. Return the user or its organization, or nil if
--- the task can start. If it is only too far ahead, also return the virtual time at which this ends.
+-- Find the reason why a user can't start a task of this lane at a limit. Return the user or its organization, and
+-- whether it is only too far ahead; nil if the task can start.
 local function find_obstacle(user, lane, is_bounded)
   for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
-    if not ring.has_place(one, lane) then return one end
-    local ring_owner = one.ring_owner
-    if is_bounded and (ring_owner == counters.shard or ring_owner.ready > 0) then
-      local ahead = (lane == 'urgent' and (one.urgent_tag or 0) or one.tag) - ring.AHEAD - ring_owner.vtime
-      if ahead > 0 then return one, counters.shard.vtime + ahead end
-    end
+    if not ring.has_place(one, lane) then return one, false end
+    if is_bounded and ring.is_ahead(one, lane) then return one, true end
   end
   return nil
 end
 
 -- Added to the position of urgent entries in `parked:{one}`, so that they come first and can be read alone.
 local URGENT_FIRST = -1e15
-local function park(limit, user, lane, one, from)
+-- Let `ring.note_parked` write the place of a user or organization in `parked` again, when its record is saved.
+local function note_change(one)
+  records.set(one, 'parked', one.parked)
+  one.has_parked = true
+end
+local function park(limit, user, lane, one)
   leave(limit, user.name, lane)
   local key, place = keys.parked(one.entry), table.concat({ lane, #limit.id, limit.id .. user.name }, ':')
-  if from then writes.zadd(K.parked, from, one.entry) else writes.zrem(K.parked, one.entry) end
+  note_change(one)
   local returning = limits.returning[key]
   if returning and returning[place] then
     returning[place] = nil -- the parked entry stays
@@ -122,6 +138,7 @@ local function return_to_limit(list, one, place)
   local tag = tonumber(calls.attempt('ZSCORE', keys.limit_tags(id), name) or nil) or 0
   local at = math.max(limit.vtime, tag)
   if list.is_in_turn then heap.push(users_at(list, limit, lane), at, name) end
+  limit.places[lane .. name] = at
   writes.zadd(keys.limit_users(id, lane), at, name)
   records.add(limit, 'users:' .. lane, 1)
   local page = list.limit_pages[lane]
@@ -130,14 +147,14 @@ end
 
 -- Let users return to the limits at which they were parked because of this user or organization. If it can start only
 -- urgent tasks, only the urgent entries return.
-local function unpark(list, one)
-  local key, can_start_all = keys.parked(one.entry), ring.has_place(one, 'normal')
+local function unpark(list, one, is_bounded)
+  local key, can_start_all = keys.parked(one.entry), ring.has_place(one, 'normal') and not (is_bounded and ring.is_ahead(one, 'normal'))
   local places = calls.attempt('ZRANGEBYSCORE', key, '-inf', can_start_all and '+inf' or '(0', 'LIMIT', 0, MOST_PARKED) or {}
   limits.returning[key] = limits.returning[key] or {}
   for _, place in ipairs(places) do
     if not limits.returning[key][place] then return_to_limit(list, one, place) end
   end
-  if #places < MOST_PARKED then writes.zrem(K.parked, one.entry) end
+  note_change(one)
 end
 
 -- Let users that were parked and may start now return to their limits: once in a call, and once more when the ring
@@ -149,34 +166,34 @@ local function unpark_some(list, is_bounded)
   for i = 1, #found, 2 do
     if is_bounded and tonumber(found[i + 1]) > counters.shard.vtime then return end
     local is_organization = string.byte(found[i]) == string.byte(organizations.PREFIX)
-    unpark(list, is_organization and organizations.ring_owner(string.sub(found[i], 2)) or users.load(found[i]))
+    unpark(list, is_organization and organizations.ring_owner(string.sub(found[i], 2)) or users.load(found[i]), is_bounded)
   end
 end
 
 -- Return the user that is next at this limit, or nil if there is none.
 local function first_user(list, limit, lane, is_bounded)
-  local found = users_at(list, limit, lane)
+  local found = line_up(list, limit, lane)
   while found.size > 0 and looked_at < MOST_USERS and (limit.looked_at or 0) < MOST_OF_LIMIT do
     local name = found.item[1]
     local user = users.load(name)
     local window = window_of(limit, user, lane)
-    local one, from
+    local one, is_ahead
     if not user.is_damaged and window.ids[window.at] then
-      one, from = find_obstacle(user, lane, is_bounded)
+      one, is_ahead = find_obstacle(user, lane, is_bounded)
       if not one then return user end
     end
     local _, place = heap.pop(found)
     looked_at, limit.looked_at = looked_at + 1, (limit.looked_at or 0) + 1
-    if from then
+    if is_ahead then
       slot.touch(keys.parked(one.entry))
-      skipped[#skipped + 1] = { limit = limit, user = user, lane = lane, one = one, from = from, place = place, line = found }
+      skipped[#skipped + 1] = { limit = limit, user = user, lane = lane, one = one, place = place, line = found }
     elseif one then
       slot.touch(keys.parked(one.entry))
       park(limit, user, lane, one)
     else
       leave(limit, name, lane)
     end
-    found = users_at(list, limit, lane)
+    found = line_up(list, limit, lane)
   end
   return nil
 end
@@ -193,7 +210,7 @@ end
 
 -- Park the users that are too far ahead, after all tasks of the call were taken.
 function limit_turns.park_skipped()
-  for _, one in ipairs(skipped) do park(one.limit, one.user, one.lane, one.one, one.from) end
+  for _, one in ipairs(skipped) do park(one.limit, one.user, one.lane, one.one) end
   skipped = {}
 end
 
@@ -261,13 +278,29 @@ function limit_turns.take_companion(turn, task)
   return another
 end
 
--- Charge a turn to the user's tag at the limit. The new tag is the user's next position there.
+-- Charge a turn to the places that the user has in other lanes of the limit: all lanes count together.
+local function charge_other_lanes(limit, user, lane, amount)
+  for _, other in ipairs(LANES) do
+    local entry = other .. user.name
+    if other ~= lane and limit['users:' .. other] > 0 and not limit.gone[entry] then
+      local place = limit.places[entry] or tonumber(calls.attempt('ZSCORE', keys.limit_users(limit.id, other), user.name) or nil)
+      if place then
+        limit.places[entry] = place + amount
+        writes.zadd(keys.limit_users(limit.id, other), place + amount, user.name)
+      end
+    end
+  end
+end
+
+-- Charge a turn to the user's tag at the limit. The new tag is the user's next position there. Turns in other lanes move
+-- the virtual time only if lane normal has no users, as in the ring.
 function limit_turns.charge(list, turn, cost)
   local limit, user, lane = turn.limit, turn.user, turn.lane
   local _, place = heap.pop(users_at(list, limit, lane))
-  if place > limit.vtime then records.set(limit, 'vtime', place) end
+  if place > limit.vtime and (lane == 'normal' or limit['users:normal'] == 0) then records.set(limit, 'vtime', place) end
   limit.had_turn = true
   local tag = place + cost / user.weight
+  charge_other_lanes(limit, user, lane, cost / user.weight)
   writes.zadd(keys.limit_tags(limit.id), tag, user.name)
   local window = window_of(limit, user, lane)
   if window.ids[window.at] then

@@ -47,7 +47,7 @@ function limits.load(id)
   if limit then return limit end
   limit = {
     id = id, key = keys.limit(id), running = 0, waiting = 0, admitted = 0, ['admitted:6'] = 0, ['admitted:7'] = 0, vtime = 0, tat = 0, burst = 1, listed = 0,
-    ['users:urgent'] = 0, ['users:normal'] = 0, ['users:bulk'] = 0, heads = {}, ending = 0, coming = 0, left = {}, gone = {}, windows = {}, standing = {},
+    ['users:urgent'] = 0, ['users:normal'] = 0, ['users:bulk'] = 0, heads = {}, ending = 0, coming = 0, left = {}, gone = {}, places = {}, windows = {}, standing = {},
     changed = {},
   }
   local flat = calls.attempt('HGETALL', limit.key) or {}

@@ -38,6 +38,7 @@ local ring = {
 
 local set, add = records.set, records.add -- local aliases, which Lua finds faster: these functions are called often
 local EPOCH = clock.EPOCH
+local MICRO = 1e6 -- weights in sums are counted in millionths: whole numbers keep the sum of any number of weights exact
 
 -- Return the key of the ring's sorted set.
 function ring.key(ring_owner) return ring_owner == counters.shard and K.ring or ring_owner.ring end
@@ -56,12 +57,31 @@ function ring.has_place(one, lane)
   return not (one.is_damaged or one.is_unreadable or one.paused or one.held) and (not one.cap or one.run < one.cap + beyond)
 end
 
--- If this user or organization can start tasks again, let the users return that were parked because of it
--- (lib/limit_turns.lua).
+-- Return by how much the tag of this lane is too far ahead for tasks with limits. Members of an organization without
+-- members in its ring are not bounded.
+local function too_far(one, lane)
+  local ring_owner = one.ring_owner
+  if ring_owner ~= counters.shard and ring_owner.ready == 0 then return 0 end
+  return math.max(0, (lane == 'urgent' and (one.urgent_tag or 0) or one.tag) - ring.AHEAD - ring_owner.vtime)
+end
+function ring.is_ahead(one, lane) return too_far(one, lane) > 0 end
+
+-- Write the place in `parked` of a user or organization because of which users are parked (lib/limit_turns.lua): the
+-- virtual time from which it may start their tasks, or no place while it can't start any task.
 function ring.note_parked(one)
-  if one.parked == 0 or not ring.has_place(one, 'normal') and not (one.parked_urgent > 0 and ring.has_place(one, 'urgent')) then return end
-  writes.zadd(K.parked, math.max(0, one.tag - ring.AHEAD), one.entry)
-  ring.has_grown = true
+  if one.parked == 0 and not one.has_parked then return end
+  local at
+  if one.parked_urgent > 0 and ring.has_place(one, 'urgent') then at = too_far(one, 'urgent') end
+  if one.parked > one.parked_urgent and ring.has_place(one, 'normal') then at = math.min(at or math.huge, too_far(one, 'normal')) end
+  if at then
+    local ring_owner = one.ring_owner
+    if ring_owner ~= counters.shard then at = at / 2 * math.min(1, ring_owner.active / MICRO / ring_owner.weight) end -- members estimate the virtual time of the shard, rather too early
+    writes.zadd(K.parked, at > 0 and counters.shard.vtime + at or 0, one.entry) -- 0, because the virtual time may move back
+    ring.has_grown = true
+  else
+    writes.zrem(K.parked, one.entry)
+  end
+  one.has_parked = nil
 end
 
 -- Return whether a task of this lane can be started.
@@ -93,9 +113,7 @@ local function set_ring_field(ring_owner, field, value)
   if ring_owner == counters.shard then counters.set(field, value) else set(ring_owner, field, value) end
 end
 
--- Return a weight in the unit of the ring owner's sum, a millionth. Whole numbers keep the sum of any number of weights
--- exact.
-local MICRO = 1e6
+-- Return a weight in the unit of the ring owner's sum.
 local function micro(weight) return math.floor(weight * MICRO + 0.5) end
 
 -- Return the cost that is charged when a task is handed out. Invariant: no cost is below `LEAST_COST`, so each task
