@@ -44,6 +44,7 @@ local function forget_call(user)
   if user.is_skipped then user.is_skipped = nil end -- setting a missing field would make the table larger
   if user.is_unreadable then user.is_unreadable = nil end
   if user.margin then user.margin = nil end
+  if user.has_parked then user.has_parked = nil end
   if user.first_due then user.first_due = nil end
   if user.touched_scheduled then user.touched_scheduled = nil end
 end
