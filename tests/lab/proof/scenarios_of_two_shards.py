@@ -187,3 +187,10 @@ def declared_schedules_of_several_shards(scene: Scene) -> Act:
         queue.schedules.declare(declared, counting, now=scene.now)
 
     return act
+
+
+def a_fetch_that_leaves_tasks_in_all_lanes(scene: Scene) -> Act:
+    """The reply names the lanes in which tasks wait, so that the caller finds its next shard."""
+    for lane in ("urgent", "normal", "bulk"):
+        scene.push(f"1-{lane}", f"2-{lane}", user=scene.user_of(0), lane=lane)
+    return lambda queue: queue.settle([], 1, worker="w", lease=LEASE, now=scene.now)
