@@ -86,6 +86,7 @@ class OverviewPage(AdminPage):
             "more_worse": max(0, len(worse) - WORSE_SHOWN),
             "trend": trend_words(trend, gettext),
             "paused_tasks": paused,
+            "is_growing": trend is not None and trend.seconds_left is None,
             "paused": paused_users_context(fairness),
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
