@@ -71,6 +71,15 @@ def test_an_unknown_user_has_an_empty_report(admin_client: Client, queue: FairQu
     assert led_to(admin_client, page_url("user_report", "x" * 300), "users", {"download": "csv"})
 
 
+def test_the_report_of_a_paused_user_says_that_its_tasks_wait(admin_client: Client, queue: FairQueue) -> None:
+    queue.push_batch([Task.create("duff", 3, None) for _ in range(3)])
+    assert "; 3 tasks wait now." in read(admin_client, page_url("user_report", "duff"))
+    queue.user("duff").pause()
+    assert "; 3 tasks wait because your tasks are paused." in read(admin_client, page_url("user_report", "duff"))
+    content = json.loads(admin_client.get(page_url("user_report", "duff"), {"download": "json"}).content)
+    assert (content["ready"], content["held_by"]) == (3, "user_paused")
+
+
 @pytest.fixture
 def late(queue: FairQueue) -> None:
     """A task of a hostile user that missed its SLA while the user was paused, one that kept its SLA, and one at risk."""
