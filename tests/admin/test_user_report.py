@@ -98,11 +98,23 @@ def test_the_page_of_slas_has_kept_and_missed_tasks_with_the_cause(admin_client:
     text = content_of(read(admin_client, page_url("sla")))
     assert "<script>" not in text
     words = words_of(text)
-    assert "normal 0 % 0 1 0 1 its user was paused" in words
+    assert "normal 0 % without 1 late 0 1 0 1 its user was paused" in words
     assert "urgent 100 % 1 0 0 0 –" in words
-    assert "bob 100 % 1 0 0 1 –" in words
+    assert "bob 100 % without 1 late 1 0 0 1 –" in words
     assert "shop.late 0 % 0 1 0 0 its user was paused" in words
     assert "hours must be 1 or 24, got 7." in led_to(admin_client, page_url("sla"), "sla", {"hours": "7"})
+
+
+def test_late_tasks_of_a_paused_user_are_marked_with_their_cause(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("duff", 3, None, name="shop.send"))
+    queue.finish(pop(queue, "w"))
+    queue.user("duff").pause()
+    queue.push_batch([Task.create("duff", 3, None, name="shop.send", sla=1e-6) for _ in range(2)])
+    queue.sweep()
+    text = content_of(read(admin_client, page_url("sla")))
+    for name in ("normal", "duff", "shop.send"):
+        assert f"{name} 100 % without 2 late 1 0 0 2 its user was paused" in words_of(text)
+    assert '<strong class="fq-error">2</strong>' in text
 
 
 @pytest.mark.usefixtures("late")
