@@ -64,7 +64,8 @@ class Incident:
 
     ``alerts`` is the number of counted alerts, the last one at ``last_at``; ``first`` and ``text`` are the texts of the
     first and of the last alert. ``users`` has the numbers of alerts of up to 20 users, and ``other_users`` that of all
-    other users. ``summaries`` is the number of messages that were sent while it was open.
+    other users; of rule ``worker_lost`` these are numbers of tasks that the workers ran. ``summaries`` is the number of
+    messages that were sent while it was open.
     """
 
     id: str
@@ -233,7 +234,8 @@ def update_incidents(shards: Shards, now: float | None) -> Operation[list[Incide
     if fresh := [worker for worker in lost if worker.worker not in known]:
         more = f"; and {len(fresh) - 1:,} more" if len(fresh) > 1 else ""
         ids = [worker.worker for worker in fresh]
-        acts.append(_event("worker_lost", "", len(fresh), f"{fresh[0]}{more}", (), ids))
+        users = Counter(task.user_id for worker in fresh for task in worker.tasks).most_common(MAX_EVENT_USERS)
+        acts.append(_event("worker_lost", "", len(fresh), f"{fresh[0]}{more}", users, ids))
     if acts or not (found or lost):
         return (yield from change_incidents(shards, acts, now))
     return []
