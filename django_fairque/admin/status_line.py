@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_fairque.admin.page_queues import page_client
+from django_fairque.engine.model.errors import FairQueueError
+from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics.health import NO_WORKER_RUNS, Health
-from django_fairque.monitoring.health import judge_health, judged_together
+from django_fairque.engine.statistics.incidents import Incident, open_incidents
+from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.health import judged_together
 from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.redaction import redacted_text
-from django_fairque.monitoring.translations import sentence
+from django_fairque.monitoring.translations import incident_title, sentence
+
+if TYPE_CHECKING:
+    from django_fairque.engine.queue.queue import FairQueue
 
 STATUS_MAX_AGE_SECONDS = 4.0
 """Maximum age in seconds of the health that a process shows. Pages refresh every 5 seconds in many browser tabs, so the
@@ -24,7 +33,29 @@ REASONS_SHOWN = 8
 HEALTH_STATUSES = ("good", "degraded", "down")
 """All statuses, from the best to the worst."""
 
-status_probe = Probe(judge_health, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
+
+class _Reading(NamedTuple):
+    health: Health
+    incidents: list[Incident]
+    """The open incidents, the latest first."""
+
+
+def _read_together(queues: Sequence[FairQueue]) -> Iterator[_Reading]:
+    incidents: list[list[Incident]] = []
+    for index, health in enumerate(judged_together(queues)):
+        if not incidents:
+            try:
+                incidents = read_in_lockstep([(queue, open_incidents) for queue in queues])
+            except FairQueueError:  # another queue can't be read
+                incidents = [[] for _ in queues]
+        yield _Reading(health, incidents[index])
+
+
+def _read_queue(queue: FairQueue) -> _Reading:
+    return next(_read_together([queue]))
+
+
+status_probe = Probe(_read_queue, STATUS_MAX_AGE_SECONDS, _read_together, page_client)
 
 _REMEDIES = (
     (re.compile("dead letters?|failed attempts"), "dead_letters"),
@@ -70,7 +101,8 @@ class StatusLine:
     def headline(self) -> str:
         if self.is_stopped and self.status != "down":
             return _("Tasks are waiting, and nothing works on them")
-        texts = {"good": _("All is well"), "degraded": _("Something needs attention")}
+        good = _("The queues work, and incidents are open") if self.reasons else _("All is well")
+        texts = {"good": good, "degraded": _("Something needs attention")}
         return texts.get(self.status, _("No task is accepted"))
 
     @property
@@ -94,14 +126,27 @@ def read_status(link: Callable[..., str], queue: str, *, shows_reasons: bool) ->
     return _status_line(status_probe.read(), queue, link if shows_reasons else None)
 
 
-def _status_line(result: ProbeResult[Health], queue: str, link: Callable[..., str] | None) -> StatusLine:
-    healths = {**result.readings, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
+def _status_line(result: ProbeResult[_Reading], queue: str, link: Callable[..., str] | None) -> StatusLine:
+    known = {name: reading.health for name, reading in result.readings.items()}
+    healths = {**known, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
     is_stopped = queue in healths and NO_WORKER_RUNS in healths[queue].reasons
     worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
     reasons = list(_reasons(healths, link)) if link else []
-    return StatusLine(
-        worst, is_stopped, tuple(reasons[:REASONS_SHOWN]), max(0, len(reasons) - REASONS_SHOWN), result.readings
-    )
+    more = max(0, len(reasons) - REASONS_SHOWN)
+    shown = [*reasons[:REASONS_SHOWN], *(_incidents(result.readings, link) if link else ())]
+    return StatusLine(worst, is_stopped, tuple(shown), more, known)
+
+
+def _incidents(readings: Mapping[str, _Reading], link: Callable[..., str]) -> Iterator[StatusReason]:
+    """Yield a sentence about the open incidents of each queue that has any."""
+    for name, reading in readings.items():
+        if count := len(reading.incidents):
+            text = ngettext(
+                "%(count)s incident is open: %(title)s", "%(count)s incidents are open, the latest: %(title)s", count
+            )
+            facts = {"count": number(count), "title": incident_title(reading.incidents[0])}
+            queue = name if len(readings) > 1 else ""
+            yield StatusReason(redacted_text(text % facts), queue, link("incidents", queue=name))
 
 
 def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterator[StatusReason]:

@@ -18,6 +18,7 @@ from django_fairque.engine.statistics.incidents import sorted_users
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import redacted_line
 from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS, incident_impact
+from django_fairque.monitoring.translations import incident_title
 
 if TYPE_CHECKING:
     from django_fairque.engine.inspection.worker_activity import ReportedTask
@@ -30,21 +31,6 @@ BUSIEST_SHOWN = 5
 INTERRUPTED_SHOWN = 50
 ACTS_SHOWN = 50
 ACTS_BEFORE_SECONDS = 3600.0
-TITLES = {
-    "sla": gettext_lazy("%(subject)s tasks start late"),
-    "promoted": gettext_lazy("%(subject)s tasks waited too long and were promoted"),
-    "given_back": gettext_lazy("%(subject)s tasks are given back again and again"),
-    "data_lost": gettext_lazy("the server lost data"),
-    "worker_lost": gettext_lazy("workers were lost"),
-    "limit": gettext_lazy("over the limit of %(subject)s"),
-    "release": gettext_lazy("tasks are slower or fail more since release %(subject)s"),
-}
-
-
-def title_of(incident: Incident) -> str:
-    """Return the title of an incident in the reader's language."""
-    title = TITLES.get(incident.rule)
-    return str(title) % {"subject": incident.subject} if title else incident.title
 
 
 class IncidentsPage(AdminPage):
@@ -60,7 +46,7 @@ class IncidentsPage(AdminPage):
             "rows": [
                 {
                     "incident": incident,
-                    "title": title_of(incident),
+                    "title": incident_title(incident),
                     "url": self.url("incident", quote(incident.id)),
                     "length": (incident.closed_at or time.time()) - incident.opened_at,
                 }
@@ -95,7 +81,7 @@ class IncidentPage(AdminPage):
         error = impact.first_error
         return {
             "incident": incident,
-            "incident_title": title_of(incident),
+            "incident_title": incident_title(incident),
             "length": (incident.closed_at or time.time()) - incident.opened_at,
             "impact": impact,
             "users": sorted_users(incident) if self.may("view_user") else [],

@@ -194,6 +194,14 @@ def recent_incidents(shards: Shards, limit: int) -> Operation[list[Incident]]:
     return sorted(found, key=lambda incident: (incident.is_open, incident.opened_at), reverse=True)[:limit]
 
 
+def open_incidents(shards: Shards) -> Operation[list[Incident]]:
+    """Return the open incidents, the latest first; none while a shard can't be reached."""
+    if shards.missing:
+        return []
+    found = yield from read_incidents(shards, (yield from _open_ids(shards.home)))
+    return sorted(found, key=lambda incident: incident.opened_at, reverse=True)
+
+
 def _open_ids(home: Commands) -> Operation[list[str]]:
     (found,) = yield Read([("HGETALL", home.keys("incidents:open"))])
     return [incident_id.decode() for incident_id in found.values()]
