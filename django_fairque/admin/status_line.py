@@ -12,12 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_fairque.admin.page_queues import page_client
-from django_fairque.engine.model.errors import FairQueueError
-from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.statistics.health import NO_WORKER_RUNS, Health
 from django_fairque.engine.statistics.incidents import Incident, open_incidents
 from django_fairque.monitoring.formatting import number
-from django_fairque.monitoring.health import judged_together
+from django_fairque.monitoring.health import judged_with
 from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import incident_title, sentence
@@ -41,14 +39,7 @@ class _Reading(NamedTuple):
 
 
 def _read_together(queues: Sequence[FairQueue]) -> Iterator[_Reading]:
-    incidents: list[list[Incident]] = []
-    for index, health in enumerate(judged_together(queues)):
-        if not incidents:
-            try:
-                incidents = read_in_lockstep([(queue, open_incidents) for queue in queues])
-            except FairQueueError:  # another queue can't be read
-                incidents = [[] for _ in queues]
-        yield _Reading(health, incidents[index])
+    return (_Reading(*found) for found in judged_with(queues, open_incidents))
 
 
 def _read_queue(queue: FairQueue) -> _Reading:
