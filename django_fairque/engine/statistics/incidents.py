@@ -53,6 +53,8 @@ QUIET_SECONDS = 300.0
 """Seconds without an alert after which an incident is over, if none of its tasks waits."""
 MAX_INCIDENTS = 1_000
 """The largest number of incidents that are kept, for 30 days (``lua/commands/incident.lua``)."""
+MAX_NAMES = 10
+"""The largest number of further task names in the text about a release."""
 MAX_EVENT_USERS = 20
 """The largest number of users whose alerts an incident counts separately."""
 
@@ -256,8 +258,10 @@ def _release_events(compared: Iterable[ReleaseComparison], known: Mapping[str, f
         if one.is_worse and one.name not in known.get(one.since.release, ()):
             fresh.setdefault(one.since.release, []).append(one)
     for release, some in fresh.items():
-        more = f"; and {len(some) - 1:,} more" if len(some) > 1 else ""
-        yield _event("release", release, len(some), f"{some[0]}{more}", (), [one.name for one in some])
+        names = [one.name for one in some]
+        others = ", ".join(names[1 : 1 + MAX_NAMES]) + (", …" if len(names) > 1 + MAX_NAMES else "")
+        more = f"; and {len(some) - 1:,} more: {others}" if others else ""
+        yield _event("release", release, len(some), f"{some[0]}{more}", (), names)
 
 
 def _is_over(
