@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -20,9 +20,6 @@ from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.redaction import redacted_text
 from django_fairque.monitoring.translations import incident_title, sentence
 
-if TYPE_CHECKING:
-    from django_fairque.engine.queue.queue import FairQueue
-
 STATUS_MAX_AGE_SECONDS = 4.0
 """Maximum age in seconds of the health that a process shows. Pages refresh every 5 seconds in many browser tabs, so the
 health is not read each time."""
@@ -31,22 +28,10 @@ REASONS_SHOWN = 8
 HEALTH_STATUSES = ("good", "degraded", "down")
 """All statuses, from the best to the worst."""
 
-
-class _Reading(NamedTuple):
-    health: Health
-    incidents: list[Incident]
-    """The open incidents, the latest first."""
-
-
-def _read_together(queues: Sequence[FairQueue]) -> Iterator[_Reading]:
-    return (_Reading(*found) for found in judged_with(queues, open_incidents))
-
-
-def _read_queue(queue: FairQueue) -> _Reading:
-    return next(_read_together([queue]))
-
-
-status_probe = Probe(_read_queue, STATUS_MAX_AGE_SECONDS, _read_together, page_client)
+_Reading = tuple[Health, list[Incident]]
+"""The health of a queue, and its open incidents, the latest first."""
+_judge = partial(judged_with, read=open_incidents)
+status_probe: Probe[_Reading] = Probe(lambda queue: next(_judge([queue])), STATUS_MAX_AGE_SECONDS, _judge, page_client)
 
 _REMEDIES = (
     (re.compile("dead letters?|failed attempts"), "dead_letters"),
@@ -118,24 +103,24 @@ def read_status(link: Callable[..., str], queue: str, *, shows_reasons: bool) ->
 
 
 def _status_line(result: ProbeResult[_Reading], queue: str, link: Callable[..., str] | None) -> StatusLine:
-    known = {name: reading.health for name, reading in result.readings.items()}
+    known = {name: health for name, (health, _incidents) in result.readings.items()}
     healths = {**known, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
     is_stopped = queue in healths and NO_WORKER_RUNS in healths[queue].reasons
     worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
     reasons = list(_reasons(healths, link)) if link else []
     more = max(0, len(reasons) - REASONS_SHOWN)
-    shown = [*reasons[:REASONS_SHOWN], *(_incidents(result.readings, link) if link else ())]
+    shown = [*reasons[:REASONS_SHOWN], *(_open_incidents(result.readings, link) if link else ())]
     return StatusLine(worst, is_stopped, tuple(shown), more, known)
 
 
-def _incidents(readings: Mapping[str, _Reading], link: Callable[..., str]) -> Iterator[StatusReason]:
+def _open_incidents(readings: Mapping[str, _Reading], link: Callable[..., str]) -> Iterator[StatusReason]:
     """Yield a sentence about the open incidents of each queue that has any."""
-    for name, reading in readings.items():
-        if count := len(reading.incidents):
+    for name, (_health, incidents) in readings.items():
+        if count := len(incidents):
             text = ngettext(
                 "%(count)s incident is open: %(title)s", "%(count)s incidents are open, the latest: %(title)s", count
             )
-            facts = {"count": number(count), "title": incident_title(reading.incidents[0])}
+            facts = {"count": number(count), "title": incident_title(incidents[0])}
             queue = name if len(readings) > 1 else ""
             yield StatusReason(redacted_text(text % facts), queue, link("incidents", queue=name))
 
