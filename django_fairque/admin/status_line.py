@@ -109,7 +109,9 @@ def _status_line(result: ProbeResult[_Reading], queue: str, link: Callable[..., 
     worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
     reasons = list(_reasons(healths, link)) if link else []
     more = max(0, len(reasons) - REASONS_SHOWN)
-    shown = [*reasons[:REASONS_SHOWN], *(_open_incidents(result.readings, link) if link else ())]
+    opened, shown = list(_open_incidents(result.readings, link)) if link else [], reasons[:REASONS_SHOWN]
+    # The end of the line may be cut off, so the short sentences come first, unless nothing works.
+    shown = [*shown, *opened] if is_stopped or worst == "down" else [*opened, *shown]
     return StatusLine(worst, is_stopped, tuple(shown), more, known)
 
 

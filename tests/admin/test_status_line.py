@@ -190,6 +190,11 @@ def test_open_incidents_are_in_the_status_line_until_they_are_closed(admin_clien
     assert (status, level) == ("good", "good")
     assert words == f"Good The queues work, and incidents are open {text}"
     assert f'<a href="{page_url("incidents", queue="default")}"><bdi>2 incidents' in html
+    get_queue("mail").push(Task.create("u", 3, None))
+    get_queue("mail").release_worker("w", forget=True)
+    assert f"attention {text} Queue mail: tasks are waiting" in line(page(admin_client))[2]
+    assert line(page(admin_client, queue="mail"))[2].endswith(text)
+    get_queue("mail").heartbeat("w", {}, ttl=900)
     for name in ("depth", "oldest_wait"):
         queue.incidents.close_limit(name)
     assert line(page(admin_client))[2] == "Good All is well"
