@@ -6,15 +6,19 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_fairque.admin.page_queues import page_client
 from django_fairque.engine.statistics.health import NO_WORKER_RUNS, Health
-from django_fairque.monitoring.health import judge_health, judged_together
+from django_fairque.engine.statistics.incidents import Incident, open_incidents
+from django_fairque.monitoring.formatting import number
+from django_fairque.monitoring.health import judged_with
 from django_fairque.monitoring.probe import Probe, ProbeResult
 from django_fairque.monitoring.redaction import redacted_text
-from django_fairque.monitoring.translations import sentence
+from django_fairque.monitoring.translations import incident_title, sentence
 
 STATUS_MAX_AGE_SECONDS = 4.0
 """Maximum age in seconds of the health that a process shows. Pages refresh every 5 seconds in many browser tabs, so the
@@ -24,7 +28,10 @@ REASONS_SHOWN = 8
 HEALTH_STATUSES = ("good", "degraded", "down")
 """All statuses, from the best to the worst."""
 
-status_probe = Probe(judge_health, STATUS_MAX_AGE_SECONDS, judged_together, page_client)
+_Reading = tuple[Health, list[Incident]]
+"""The health of a queue, and its open incidents, the latest first."""
+_judge = partial(judged_with, read=open_incidents)
+status_probe: Probe[_Reading] = Probe(lambda queue: next(_judge([queue])), STATUS_MAX_AGE_SECONDS, _judge, page_client)
 
 _REMEDIES = (
     (re.compile("dead letters?|failed attempts"), "dead_letters"),
@@ -70,7 +77,8 @@ class StatusLine:
     def headline(self) -> str:
         if self.is_stopped and self.status != "down":
             return _("Tasks are waiting, and nothing works on them")
-        texts = {"good": _("All is well"), "degraded": _("Something needs attention")}
+        good = _("The queues work, and incidents are open") if self.reasons else _("All is well")
+        texts = {"good": good, "degraded": _("Something needs attention")}
         return texts.get(self.status, _("No task is accepted"))
 
     @property
@@ -94,14 +102,29 @@ def read_status(link: Callable[..., str], queue: str, *, shows_reasons: bool) ->
     return _status_line(status_probe.read(), queue, link if shows_reasons else None)
 
 
-def _status_line(result: ProbeResult[Health], queue: str, link: Callable[..., str] | None) -> StatusLine:
-    healths = {**result.readings, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
+def _status_line(result: ProbeResult[_Reading], queue: str, link: Callable[..., str] | None) -> StatusLine:
+    known = {name: health for name, (health, _incidents) in result.readings.items()}
+    healths = {**known, **{name: Health("down", [text], {}) for name, text in result.troubles.items()}}
     is_stopped = queue in healths and NO_WORKER_RUNS in healths[queue].reasons
     worst = max((health.status for health in healths.values()), key=HEALTH_STATUSES.index, default="good")
     reasons = list(_reasons(healths, link)) if link else []
-    return StatusLine(
-        worst, is_stopped, tuple(reasons[:REASONS_SHOWN]), max(0, len(reasons) - REASONS_SHOWN), result.readings
-    )
+    more = max(0, len(reasons) - REASONS_SHOWN)
+    opened, shown = list(_open_incidents(result.readings, link)) if link else [], reasons[:REASONS_SHOWN]
+    # The end of the line may be cut off, so the short sentences come first, unless nothing works.
+    shown = [*shown, *opened] if is_stopped or worst == "down" else [*opened, *shown]
+    return StatusLine(worst, is_stopped, tuple(shown), more, known)
+
+
+def _open_incidents(readings: Mapping[str, _Reading], link: Callable[..., str]) -> Iterator[StatusReason]:
+    """Yield a sentence about the open incidents of each queue that has any."""
+    for name, (_health, incidents) in readings.items():
+        if count := len(incidents):
+            text = ngettext(
+                "%(count)s incident is open: %(title)s", "%(count)s incidents are open, the latest: %(title)s", count
+            )
+            facts = {"count": number(count), "title": incident_title(incidents[0])}
+            queue = name if len(readings) > 1 else ""
+            yield StatusReason(redacted_text(text % facts), queue, link("incidents", queue=name))
 
 
 def _reasons(healths: Mapping[str, Health], link: Callable[..., str]) -> Iterator[StatusReason]:

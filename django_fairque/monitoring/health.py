@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from django_fairque.conf import get_config
 from django_fairque.engine.model.errors import FairQueueError, RedisConnectionError
@@ -19,11 +19,15 @@ from django_fairque.monitoring.server_probe import probe_server
 from django_fairque.tasks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from django_fairque.conf import RedisConfig
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.scripting.operations import Operation
+    from django_fairque.engine.sharding.shards import Shards
+
+T = TypeVar("T")
 
 
 def judge_health(queue: FairQueue) -> Health:
@@ -33,8 +37,7 @@ def judge_health(queue: FairQueue) -> Health:
     Raises:
         RedisConnectionError: the server can't be reached, or can't be used.
     """
-    (health,) = _judge([queue])
-    return health
+    return next(judged_together([queue]))
 
 
 def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
@@ -43,30 +46,42 @@ def judged_together(queues: Sequence[FairQueue]) -> Iterator[Health]:
 
     If a queue can't be read, the health of the queues before it is yielded first.
     """
+    return (health for health, _ in judged_with(queues, _read_nothing))
+
+
+def _read_nothing(_shards: Shards) -> Operation[None]:
+    yield from ()
+
+
+def judged_with(queues: Sequence[FairQueue], read: Callable[[Shards], Operation[T]]) -> Iterator[tuple[Health, T]]:
+    """Yield the health of each queue, as `judged_together`, and what ``read`` reads in the same round trips."""
     try:
-        found = _judge(queues)
+        found = _judge(queues, read)
     except RedisConnectionError:
         raise
     except FairQueueError:
-        yield from map(judge_health, queues)
+        if len(queues) == 1:
+            raise
+        for queue in queues:
+            yield from judged_with([queue], read)
     else:
         yield from found
 
 
-def _judge(queues: Sequence[FairQueue]) -> list[Health]:
+def _judge(queues: Sequence[FairQueue], read: Callable[[Shards], Operation[T]]) -> list[tuple[Health, T]]:
     config = get_config()
     count = len(queues)
     figures = [(queue, stats) for queue in queues] if config.monitor.limits else []
-    found = read_in_lockstep([*((queue, health) for queue in queues), *figures])
+    found = read_in_lockstep([*((queue, health) for queue in queues), *((queue, read) for queue in queues), *figures])
     excused = APPEND_ONLY_FILE_IS_OFF if durable_log(config.redis) else None
     judgments = []
     for index, (queue, seen) in enumerate(zip(queues, found[:count], strict=True)):
         reasons = [reason for reason in seen.reasons if reason != excused]
         reasons += registry.mistakes()
         if figures:
-            reasons += exceeded_limits(queue, found[count + index])
+            reasons += exceeded_limits(queue, found[2 * count + index])
         status = "down" if seen.status == "down" else "degraded" if reasons else "good"
-        judgments.append(replace(seen, status=status, reasons=reasons))
+        judgments.append((replace(seen, status=status, reasons=reasons), found[count + index]))
     return judgments
 
 

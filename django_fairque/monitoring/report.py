@@ -163,17 +163,21 @@ def pause_suffix(pause: Pause | None) -> str:
     return until + (f" ({pause.note})" if pause.note else "")
 
 
+def paused_users(examined: Iterable[UserFairness]) -> list[UserFairness]:
+    """Return the users with ready tasks that a pause of the user or of its organization holds back."""
+    return [user for user in examined if user.ready and user.held_by in ("user_paused", "organization_paused")]
+
+
 def refine_trend(stats: QueueStats, examined: Sequence[UserFairness]) -> tuple[Trend | None, int]:
     """Return the trend of the backlog, corrected in two ways. Tasks of paused users, which the figures include, are
     left out. The backlog ends no earlier than the last task of a user who may run only a few tasks at once.
     """
-    trend, ready = stats.trend, sum(stats.depth.values())
-    is_paused = {user.user_id: user.held_by in ("user_paused", "organization_paused") for user in examined}
-    paused = sum(user.ready for user in examined if is_paused[user.user_id])
+    trend, ready, are_paused = stats.trend, sum(stats.depth.values()), paused_users(examined)
+    paused, ids = sum(user.ready for user in are_paused), {user.user_id for user in are_paused}
     if trend is None or trend.seconds_left is None:
         return trend, paused
     left = trend.seconds_left * max(0, ready - paused) / max(1, ready)
-    limited = [user for user in examined if user.least_seconds > left and not is_paused[user.user_id]]
+    limited = [user for user in examined if user.least_seconds > left and user.user_id not in ids]
     slowest = max(limited, key=lambda user: user.least_seconds, default=None)
     if slowest is None:
         return replace(trend, seconds_left=left), paused

@@ -8,10 +8,12 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from django.utils.translation import gettext, gettext_noop, pgettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, pgettext_lazy
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
+
+    from django_fairque.engine.statistics.incidents import Incident
 
 _WORDS: dict[str, StrOrPromise] = {
     "scheduled": pgettext_lazy("state of a task", "scheduled"),
@@ -156,9 +158,26 @@ _SENTENCES = (
 """All sentences about a queue's health. Tests check that the health contains no other sentences."""
 
 
+_INCIDENT_TITLES = {
+    "sla": gettext_lazy("%(subject)s tasks start late"),
+    "promoted": gettext_lazy("%(subject)s tasks waited too long and were promoted"),
+    "given_back": gettext_lazy("%(subject)s tasks are given back again and again"),
+    "data_lost": gettext_lazy("the server lost data"),
+    "worker_lost": gettext_lazy("workers were lost"),
+    "limit": gettext_lazy("over the limit of %(subject)s"),
+    "release": gettext_lazy("tasks are slower or fail more since release %(subject)s"),
+}
+
+
 def word(value: str) -> str:
     """Translate a state, a kind of failure, the source of a schedule or a lane. Other words are returned unchanged."""
     return str(_WORDS.get(value, value))
+
+
+def incident_title(incident: Incident) -> str:
+    """Return the title of an incident in the reader's language."""
+    title = _INCIDENT_TITLES.get(incident.rule)
+    return str(title) % {"subject": incident.subject} if title else incident.title
 
 
 def sentence(text: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.pauses import Pause
     from django_fairque.engine.model.task import Task
     from django_fairque.engine.queue.queue import FairQueue
+    from django_fairque.engine.users.fairness import UserFairness
     from django_fairque.engine.users.organizations import OrganizationStats
     from django_fairque.engine.users.start_estimates import StartEstimate
     from django_fairque.engine.users.wait_reason import WaitReason
@@ -73,6 +74,26 @@ def describe_start(estimate: StartEstimate) -> str:
     times = {"middle": estimate.middle, "low": estimate.low, "high": estimate.high}
     text = _("It starts in about %(middle)s (probably between %(low)s and %(high)s).")
     return text % {name: approximate(seconds) for name, seconds in times.items()}
+
+
+def describe_paused_users(users: Sequence[UserFairness]) -> str:
+    """Return a sentence about the tasks that wait because these users are paused; empty without users."""
+    if not users:
+        return ""
+    count, oldest = sum(user.ready for user in users), max(user.wait_seconds for user in users)
+    tasks = ngettext("%(number)s task", "%(number)s tasks", count) % {"number": number(count)}
+    facts = {"count": number(len(users)), "tasks": tasks, "time": approximate(oldest)}
+    if not oldest:  # they have only bulk tasks, whose waits are not read
+        text = ngettext(
+            "%(count)s paused user has %(tasks)s waiting.", "%(count)s paused users have %(tasks)s waiting.", len(users)
+        )
+    else:
+        text = ngettext(
+            "%(count)s paused user has %(tasks)s waiting, the oldest for %(time)s.",
+            "%(count)s paused users have %(tasks)s waiting, the oldest for %(time)s.",
+            len(users),
+        )
+    return text % facts
 
 
 def _explain_ended(_queue: FairQueue, _task: Task, standing: WaitReason) -> Iterator[Reason]:

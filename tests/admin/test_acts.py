@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from functools import partial
 from html import unescape
 
@@ -17,6 +19,7 @@ from tests.admin.dead_letters import bury
 from tests.admin.page_reader import allow, log_in, messages_of, page_url, post, read, words_of
 from tests.admin.test_dead_letters import hidden
 from tests.fixture_types import Client, FairQueue
+from tests.leases import pop
 
 pytestmark = pytest.mark.django_db
 
@@ -24,8 +27,9 @@ url = partial(page_url, "acts")
 
 
 def advance(queue: FairQueue) -> None:
-    for _ in range(5):
-        queue.acts.advance()
+    """Advance the acts five times, a second apart, which their pace allows."""
+    for number in range(5):
+        queue.acts.advance(now=time.time() + number)
 
 
 def test_the_dead_letters_that_match_are_discarded_by_an_act_and_restored(
@@ -153,3 +157,16 @@ def test_a_note_that_is_too_long_is_refused_with_its_length(admin_client: Client
     page = post(admin_client, where, **form, as_act="yes", note="n" * 201)
     assert "note must have at most 200 characters; it has 201" in messages_of(page)
     assert queue.acts.list() == []
+
+
+def test_a_trial_that_failed_says_so_and_its_last_button_goes_on(admin_client: Client, queue: FairQueue) -> None:
+    for _ in range(2):
+        bury(queue, "no such address")
+    queue.acts.start("retry", trial=True, user_id="acme")
+    advance(queue)
+    assert "The trial failed" not in read(admin_client, url())
+    queue.fail(pop(queue, "w"), "no such address", retry=False)
+    advance(queue)
+    text = read(admin_client, url())
+    assert "1 changed 1 failed again The trial failed again: look at its error before you go on." in words_of(text)
+    assert re.findall(r'name="action" value="(\w+)"', text) == ["stop", "undo", "go_on"]

@@ -17,7 +17,7 @@ from django_fairque.engine.model.task import Task
 from django_fairque.models import AuditEntry
 from tests.admin import page_reader
 from tests.admin.dead_letters import bury
-from tests.admin.page_reader import page_url, read
+from tests.admin.page_reader import page_url, read, words_of
 from tests.fixture_types import Client, FairQueue
 
 pytestmark = pytest.mark.django_db
@@ -300,3 +300,16 @@ def test_an_action_on_too_many_dead_letters_covers_the_oldest(
     assert "The count covers the 2 newest dead letters" in asks
     post(admin_client, url(user_id="acme"), **hidden(asks))
     assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]
+
+
+def test_no_group_among_the_newest_is_not_said_to_be_none_at_all(
+    admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
+    bury(queue, user_id="duff")
+    for _ in range(3):
+        bury(queue)
+    words = words_of(read(admin_client, page_url("dead_letters", user_id="duff")))
+    assert "None among the 2 newest." in words
+    assert "No dead letters." not in words
+    assert "No dead letters." in words_of(read(admin_client, page_url("dead_letters", user_id="d", look="more")))

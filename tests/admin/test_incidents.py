@@ -9,6 +9,7 @@ import pytest
 from django.contrib import admin
 from django.core import mail
 
+from django_fairque.engine.inspection.worker_activity import ReportedTask, encode_activity
 from django_fairque.engine.model.task import Task
 from django_fairque.engine.statistics.incidents import IncidentChange
 from django_fairque.integrations.webhook import describe_change
@@ -148,3 +149,33 @@ def test_a_lost_worker_is_listed_until_it_is_acknowledged(admin_client: Client, 
     post(admin_client, page, action="acknowledge", worker="web-7-abcdef")
     assert "web-7-abcdef" not in words_of(content_of(read(admin_client, page)))
     assert "no longer listed" in AuditEntry.objects.get().text
+
+
+def test_users_with_alerts_of_an_incident_come_before_all_late_tasks_of_its_time(
+    admin_client: Client, queue: FairQueue, incident_id: str
+) -> None:
+    queue.push(Task.create("monsters", 3, None, sla=1e-6))
+    queue.finish(pop(queue, "w", ["monsters"]))
+    bury(queue, "image 97 is truncated")
+    words = words_of(content_of(read(admin_client, incident_page(incident_id))))
+    hurt = words.partition("Who was hurt")[2]
+    alerts, _, late = hurt.partition("All late tasks of this time, whatever the cause")
+    assert f"Users with most alerts User Alerts {HOSTILE} 3" in alerts
+    assert "monsters" not in alerts
+    assert "monsters 1" in late
+    assert "First dead letter of this time" in words
+
+
+def test_the_users_of_tasks_that_a_lost_worker_ran_come_first(admin_client: Client, queue: FairQueue) -> None:
+    ids = queue.push_batch([Task.create("duff", 3, None, name="shop.send") for _ in range(2)], now=time.time() - 300)
+    slots: list[tuple[list[str], ReportedTask | None]] = [
+        ([], ReportedTask(task.task_id, "shop.send", "duff", time.time() - 200)) for task in ids
+    ]
+    activity = encode_activity(time.time() - 180, slots).decode()
+    queue.heartbeat("web-7-abcdef.0.1", {"activity": activity}, now=time.time() - 180, ttl=60)
+    (opened,) = queue.incidents.update()
+    queue.finish(pop(queue, "w"))
+    words = words_of(content_of(read(admin_client, incident_page(opened.incident.id))))
+    hurt = words.partition("Who was hurt")[2]
+    assert hurt.strip().startswith("Users whose tasks the lost workers ran User Tasks duff 2")
+    assert "shop.send duff finished shop.send duff queued" in hurt

@@ -294,6 +294,16 @@ def test_the_estimate_leaves_out_tasks_that_are_paused(admin_client: Client, que
     assert "done in about" not in words_of(shown(admin_client))
 
 
+def test_a_growing_backlog_includes_tasks_that_are_paused(admin_client: Client, queue: FairQueue) -> None:
+    now = time.time() // 60 * 60
+    queue.push(Task.create("held", 3, 0), now=now - 120)
+    queue.user("held").pause(now=now - 120)
+    queue.sweep(now=now - 120)
+    queue.push_batch([Task.create("held", 3, n) for n in range(300)], now=now - 60)
+    text = words_of(shown(admin_client))
+    assert re.search(r"growing by [\d.]+ tasks/\w+ including 301 tasks of paused users", text)
+
+
 def test_charts_are_drawn_without_a_worker(admin_client: Client, queue: FairQueue) -> None:
     now = time.time() // 60 * 60
     for ago, count in ((3000, 30), (2990, 10), (1200, 5)):

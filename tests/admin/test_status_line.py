@@ -176,3 +176,25 @@ def test_a_process_reads_the_health_once_in_four_seconds(
     assert "time" not in kept
     assert read["time"]["calls"] == 2, "once for each queue"
     assert 3 <= STATUS_MAX_AGE_SECONDS < 5, "less than the time between two refreshes"
+
+
+def test_open_incidents_are_in_the_status_line_until_they_are_closed(admin_client: Client, durable: Server) -> None:
+    for name in ("default", "mail"):
+        get_queue(name).heartbeat("w", {}, ttl=900)
+    queue = get_queue()
+    queue.incidents.open_limit("depth", "text", now=time.time() - 60)
+    queue.incidents.open_limit("oldest_wait", "text")
+    html = page(admin_client, "workers")
+    status, level, words = line(html)
+    text = "Queue default: 2 incidents are open, the latest: over the limit of oldest_wait"
+    assert (status, level) == ("good", "good")
+    assert words == f"Good The queues work, and incidents are open {text}"
+    assert f'<a href="{page_url("incidents", queue="default")}"><bdi>2 incidents' in html
+    get_queue("mail").push(Task.create("u", 3, None))
+    get_queue("mail").release_worker("w", forget=True)
+    assert f"attention {text} Queue mail: tasks are waiting" in line(page(admin_client))[2]
+    assert line(page(admin_client, queue="mail"))[2].endswith(text)
+    get_queue("mail").heartbeat("w", {}, ttl=900)
+    for name in ("depth", "oldest_wait"):
+        queue.incidents.close_limit(name)
+    assert line(page(admin_client))[2] == "Good All is well"

@@ -71,6 +71,15 @@ def test_an_unknown_user_has_an_empty_report(admin_client: Client, queue: FairQu
     assert led_to(admin_client, page_url("user_report", "x" * 300), "users", {"download": "csv"})
 
 
+def test_the_report_of_a_paused_user_says_that_its_tasks_wait(admin_client: Client, queue: FairQueue) -> None:
+    queue.push_batch([Task.create("duff", 3, None) for _ in range(3)])
+    assert "; 3 tasks wait now." in read(admin_client, page_url("user_report", "duff"))
+    queue.user("duff").pause()
+    assert "; 3 tasks wait because your tasks are paused." in read(admin_client, page_url("user_report", "duff"))
+    content = json.loads(admin_client.get(page_url("user_report", "duff"), {"download": "json"}).content)
+    assert (content["ready"], content["held_by"]) == (3, "user_paused")
+
+
 @pytest.fixture
 def late(queue: FairQueue) -> None:
     """A task of a hostile user that missed its SLA while the user was paused, one that kept its SLA, and one at risk."""
@@ -89,11 +98,23 @@ def test_the_page_of_slas_has_kept_and_missed_tasks_with_the_cause(admin_client:
     text = content_of(read(admin_client, page_url("sla")))
     assert "<script>" not in text
     words = words_of(text)
-    assert "normal 0 % 0 1 0 1 its user was paused" in words
+    assert "normal 0 % without 1 late 0 1 0 1 its user was paused" in words
     assert "urgent 100 % 1 0 0 0 –" in words
-    assert "bob 100 % 1 0 0 1 –" in words
+    assert "bob 100 % without 1 late 1 0 0 1 –" in words
     assert "shop.late 0 % 0 1 0 0 its user was paused" in words
     assert "hours must be 2 or 24, got 7." in led_to(admin_client, page_url("sla"), "sla", {"hours": "7"})
+
+
+def test_late_tasks_of_a_paused_user_are_marked_with_their_cause(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("duff", 3, None, name="shop.send"))
+    queue.finish(pop(queue, "w"))
+    queue.user("duff").pause()
+    queue.push_batch([Task.create("duff", 3, None, name="shop.send", sla=1e-6) for _ in range(2)])
+    queue.sweep()
+    text = content_of(read(admin_client, page_url("sla")))
+    for name in ("normal", "duff", "shop.send"):
+        assert f"{name} 100 % without 2 late 1 0 0 2 its user was paused" in words_of(text)
+    assert '<strong class="fq-error">2</strong>' in text
 
 
 @pytest.mark.usefixtures("late")

@@ -705,3 +705,17 @@ def test_actions_on_an_impossible_or_idle_user_change_nothing(admin_client: Clie
         assert "user_id" in messages_of(answer)
     assert not AuditEntry.objects.exists()
     assert "nothing waiting" in messages_of(act(admin_client, "ann", "purge", confirm="yes"))
+
+
+def test_waiting_tasks_of_paused_users_are_stated_next_to_the_summary(admin_client: Client, queue: FairQueue) -> None:
+    for user, minutes in (("duff", 21), ("member", 5)):
+        queue.push_batch([Task.create(user, 3, None) for _ in range(3)], now=time.time() - 60 * minutes)
+    assert "paused user" not in words_of(shown(admin_client))
+    queue.user("duff").pause()
+    for page in (url(), page_url("overview")):
+        text = read(admin_client, page)
+        assert "1 paused user has 3 tasks waiting, the oldest for 21 min. duff" in words_of(text)
+        assert f'href="{url(queue="default", user="duff")}"' in text.replace("&amp;", "&")
+    queue.organization("acme").pause()
+    queue.user("member").set_organization("acme")
+    assert "2 paused users have 6 tasks waiting, the oldest for 21 min. duff , member" in words_of(shown(admin_client))

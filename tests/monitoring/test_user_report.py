@@ -30,6 +30,8 @@ def make(
     waited: bool = True,
     user: str = "ann",
     text: str = "no such address",
+    ready: int = 0,
+    held_by: str | None = None,
 ) -> UserReport:
     """``errors`` are the numbers of known dead letters by error."""
     wait = Percentiles(count=finished + dead, p50=1.4, p95=9.0, p99=9.0) if waited else Percentiles()
@@ -38,7 +40,8 @@ def make(
         DLQGroup(f"f{index}", "app.send", FailureType.FAILED, text, count, BEGIN + 60, BEGIN + 90, "t~1", text)
         for index, count in enumerate(errors)
     ]
-    return UserReport(user, "default", recent, UserHistory([recent], [recent]), tuple(groups), is_whole=True)
+    history = UserHistory([recent], [recent])
+    return UserReport(user, "default", recent, history, tuple(groups), is_whole=True, ready=ready, held_by=held_by)
 
 
 WAITED = "waited about 1.4 s (95 % of starts: within about 9 s)"
@@ -48,6 +51,18 @@ WAITED = "waited about 1.4 s (95 % of starts: within about 9 s)"
     ("report", "sentence"),
     [
         (make(), f"None of your tasks has ended since {SINCE}."),
+        (
+            make(ready=3_046, held_by="user_paused"),
+            f"None of your tasks has ended since {SINCE}; 3,046 tasks wait because your tasks are paused.",
+        ),
+        (
+            make(ready=1, held_by="organization_paused"),
+            f"None of your tasks has ended since {SINCE}; 1 task waits because of a pause.",
+        ),
+        (
+            make(2, ready=5, held_by="capped"),
+            f"Your 2 tasks that ended since {SINCE} {WAITED}; none failed; 5 tasks wait now.",
+        ),
         (make(failed=2), f"None of your tasks has ended since {SINCE}; 2 attempts failed in all."),
         (make(1), f"Your task that ended since {SINCE} waited about 1.4 s; it did not fail."),
         (make(2), f"Your 2 tasks that ended since {SINCE} {WAITED}; none failed."),

@@ -18,7 +18,7 @@ from django_fairque.monitoring.report import progress_words
 from django_fairque.monitoring.translations import word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from django.db.models import QuerySet
     from django_stubs_ext import StrOrPromise
@@ -132,6 +132,13 @@ COUNTS: dict[str, StrOrPromise] = {
 """The counts of an act that are shown if they are not 0."""
 
 
+def _counts(act: TaskAct) -> Iterator[tuple[StrOrPromise, int]]:
+    """Yield the counts of an act that are not 0, with their labels. One failure has no number of equal errors."""
+    for name, label in COUNTS.items():
+        if (count := getattr(act, name)) and not (name == "same_error" and act.failed_again == 1):
+            yield label, count
+
+
 class ActsPage(AdminPage):
     """The acts of the last 24 hours, the latest first. Each button needs the permission of the act itself, and each act the
     permission to see its tasks.
@@ -149,7 +156,8 @@ class ActsPage(AdminPage):
                     "progress": progress_words(act, _),
                     "shows_progress": act.is_active or act.state == "stopped",
                     "note": redacted_text(act.note),
-                    "counts": [(label, getattr(act, name)) for name, label in COUNTS.items() if getattr(act, name)],
+                    "counts": list(_counts(act)),
+                    "has_failed_trial": act.state == "trial" and act.failed_again > 0,
                     "can_go_on": act.state in ("trial", "stopped"),
                     "can_stop": act.state in ("trial", "running"),
                     "can_undo": act.state in UNDONE_FROM,

@@ -18,30 +18,19 @@ from django_fairque.engine.statistics.incidents import sorted_users
 from django_fairque.monitoring.formatting import duration
 from django_fairque.monitoring.redaction import redacted_line
 from django_fairque.monitoring.reports.incident_impact import HOUR_SECONDS, incident_impact
+from django_fairque.monitoring.translations import incident_title
 
 if TYPE_CHECKING:
+    from django_fairque.engine.inspection.worker_activity import ReportedTask
+    from django_fairque.engine.model.task import Task
     from django_fairque.engine.statistics.incidents import Incident
 
 INCIDENTS_SHOWN = 100
 HURT_USERS_SHOWN = 20
 BUSIEST_SHOWN = 5
+INTERRUPTED_SHOWN = 50
 ACTS_SHOWN = 50
 ACTS_BEFORE_SECONDS = 3600.0
-TITLES = {
-    "sla": gettext_lazy("%(subject)s tasks start late"),
-    "promoted": gettext_lazy("%(subject)s tasks waited too long and were promoted"),
-    "given_back": gettext_lazy("%(subject)s tasks are given back again and again"),
-    "data_lost": gettext_lazy("the server lost data"),
-    "worker_lost": gettext_lazy("workers were lost"),
-    "limit": gettext_lazy("over the limit of %(subject)s"),
-    "release": gettext_lazy("tasks are slower or fail more since release %(subject)s"),
-}
-
-
-def title_of(incident: Incident) -> str:
-    """Return the title of an incident in the reader's language."""
-    title = TITLES.get(incident.rule)
-    return str(title) % {"subject": incident.subject} if title else incident.title
 
 
 class IncidentsPage(AdminPage):
@@ -57,7 +46,7 @@ class IncidentsPage(AdminPage):
             "rows": [
                 {
                     "incident": incident,
-                    "title": title_of(incident),
+                    "title": incident_title(incident),
                     "url": self.url("incident", quote(incident.id)),
                     "length": (incident.closed_at or time.time()) - incident.opened_at,
                 }
@@ -92,11 +81,12 @@ class IncidentPage(AdminPage):
         error = impact.first_error
         return {
             "incident": incident,
-            "incident_title": title_of(incident),
+            "incident_title": incident_title(incident),
             "length": (incident.closed_at or time.time()) - incident.opened_at,
             "impact": impact,
             "users": sorted_users(incident) if self.may("view_user") else [],
             "tasks": [(task_id, self.link("task", quote(task_id))) for task_id in tasks[:20]],
+            "interrupted": self._list_interrupted(incident) if self.may("view_task") else [],
             "error_text": redacted_line(error.reason) if error else "",
             "error_url": self.link("dead_letter", quote(error.entry_id)) if error else "",
             "hurt_users": len(impact.hurt),
@@ -110,6 +100,15 @@ class IncidentPage(AdminPage):
             "acts_before": duration(ACTS_BEFORE_SECONDS),
             "audit": self.url("audit"),
         }
+
+    def _list_interrupted(self, incident: Incident) -> list[tuple[ReportedTask, str, Task | None]]:
+        """Return the tasks that lost workers of the incident ran by their last report, each as it is now."""
+        if incident.rule != "worker_lost":
+            return []
+        lost = [worker for worker in self.queue.incidents.lost_workers() if worker.worker in incident.objects]
+        ran = [task for worker in lost for task in worker.tasks][:INTERRUPTED_SHOWN]
+        known = self.queue.get_tasks([task.task_id for task in ran])
+        return [(task, self.link("task", quote(task.task_id)), known.get(task.task_id)) for task in ran]
 
     def _list_acts(self, incident: Incident) -> list[dict[str, Any]]:
         """Return the audit entries about the queue from an hour before the incident until its end, the earliest

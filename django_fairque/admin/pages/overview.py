@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_fairque.admin.charts import LineChart, draw_charts, printable
 from django_fairque.admin.pages.base import Action, AdminPage, NotHereError, lane_rows
-from django_fairque.admin.pages.users import PAGE_USERS_EXAMINED, wait_text
+from django_fairque.admin.pages.users import PAGE_USERS_EXAMINED, paused_users_context, wait_text
 from django_fairque.conf import get_config
 from django_fairque.engine.model.lanes import CLASS_NAMES
 from django_fairque.engine.queue.lockstep import read_in_lockstep
@@ -86,6 +86,8 @@ class OverviewPage(AdminPage):
             "more_worse": max(0, len(worse) - WORSE_SHOWN),
             "trend": trend_words(trend, gettext),
             "paused_tasks": paused,
+            "is_growing": trend is not None and trend.seconds_left is None,
+            "paused": paused_users_context(fairness),
             **draw_charts(charts, [span.begin for span in activity.spans], stats.deployments),
             "priorities": [
                 (name, stats.depth.get(name, 0), activity.wait_by_priority.get(name))

@@ -47,8 +47,9 @@ from django_fairque.engine.users.users import (
     UserStats,
 )
 from django_fairque.monitoring.formatting import approximate, duration, number, read_age, share
+from django_fairque.monitoring.report import paused_users
 from django_fairque.monitoring.translations import word
-from django_fairque.monitoring.wait_explanations import with_details
+from django_fairque.monitoring.wait_explanations import describe_paused_users, with_details
 
 if TYPE_CHECKING:
     from django.http import QueryDict
@@ -173,6 +174,7 @@ PROMPT = 1.0
 """Seconds. A user whose p95 of waits is at most this long does not count as delayed."""
 NOISY_USERS_NAMED = 3
 """Maximum number of noisy users that the first sentence names."""
+PAUSED_USERS_NAMED = 5
 
 HOLD_TEXTS = {
     "queue_paused": gettext_lazy("the queue is paused"),
@@ -366,6 +368,12 @@ def summary(fairness: Fairness, workers: int) -> str:
             ngettext("%(count)s more user is noisy", "%(count)s more users are noisy", more) % {"count": number(more)}
         )
     return _("%(sentence)s.") % {"sentence": "; ".join(parts)}
+
+
+def paused_users_context(fairness: Fairness) -> tuple[str, list[UserFairness]]:
+    """Return a sentence about waiting tasks of paused users, and some of these users."""
+    users = paused_users(fairness.examined)
+    return describe_paused_users(users), users[:PAUSED_USERS_NAMED]
 
 
 def remarks(table: Sequence[UserRow]) -> list[str]:
@@ -630,6 +638,7 @@ class UsersPage(AdminPage):
             "lanes": lane_rows(stats.lanes, {lane: figures.wait for lane, figures in stats.lanes.items()})
             if is_first
             else [],
+            "paused": paused_users_context(fairness),
             "remarks": remarks(table),
             "fairness": fairness,
             "examined": len(fairness.examined) if len(fairness.examined) < fairness.users else 0,

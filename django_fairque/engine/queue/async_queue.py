@@ -52,7 +52,7 @@ from django_fairque.engine.users import organizations as sync_organizations
 from django_fairque.engine.users import users as sync_users
 from django_fairque.engine.users.fairness import Fairness, fairness
 from django_fairque.engine.users.history import USER_DAYS, USER_HOURS, UserHistory, history
-from django_fairque.engine.users.report import REPORT_HOURS, UserReport, report
+from django_fairque.engine.users.report import REPORT_HOURS, UserReport
 from django_fairque.engine.users.sla_ledger import SlaLedger, sla_ledger
 from django_fairque.engine.users.wait_reason import WaitReason, read_wait_reason
 
@@ -1338,7 +1338,7 @@ class AsyncUserQueue:
         default: the present hour and the previous hour. The errors are of dead letters that are kept. Raises
         `TaskValidationError` if ``hours`` is out of range.
         """
-        return await self._run(report(self._commands, self.user_id, hours, now))
+        return await self._run(sync_users.user_report(self._commands, self.user_id, hours, now))
 
     async def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

@@ -53,6 +53,8 @@ QUIET_SECONDS = 300.0
 """Seconds without an alert after which an incident is over, if none of its tasks waits."""
 MAX_INCIDENTS = 1_000
 """The largest number of incidents that are kept, for 30 days (``lua/commands/incident.lua``)."""
+MAX_NAMES = 10
+"""The largest number of further task names in the text about a release."""
 MAX_EVENT_USERS = 20
 """The largest number of users whose alerts an incident counts separately."""
 
@@ -64,7 +66,8 @@ class Incident:
 
     ``alerts`` is the number of counted alerts, the last one at ``last_at``; ``first`` and ``text`` are the texts of the
     first and of the last alert. ``users`` has the numbers of alerts of up to 20 users, and ``other_users`` that of all
-    other users. ``summaries`` is the number of messages that were sent while it was open.
+    other users; of rule ``worker_lost`` these are numbers of tasks that the workers ran. ``summaries`` is the number of
+    messages that were sent while it was open.
     """
 
     id: str
@@ -193,6 +196,14 @@ def recent_incidents(shards: Shards, limit: int) -> Operation[list[Incident]]:
     return sorted(found, key=lambda incident: (incident.is_open, incident.opened_at), reverse=True)[:limit]
 
 
+def open_incidents(shards: Shards) -> Operation[list[Incident]]:
+    """Return the open incidents, the latest first; none while a shard can't be reached."""
+    if shards.missing:
+        return []
+    found = yield from read_incidents(shards, (yield from _open_ids(shards.home)))
+    return sorted(found, key=lambda incident: incident.opened_at, reverse=True)
+
+
 def _open_ids(home: Commands) -> Operation[list[str]]:
     (found,) = yield Read([("HGETALL", home.keys("incidents:open"))])
     return [incident_id.decode() for incident_id in found.values()]
@@ -233,7 +244,8 @@ def update_incidents(shards: Shards, now: float | None) -> Operation[list[Incide
     if fresh := [worker for worker in lost if worker.worker not in known]:
         more = f"; and {len(fresh) - 1:,} more" if len(fresh) > 1 else ""
         ids = [worker.worker for worker in fresh]
-        acts.append(_event("worker_lost", "", len(fresh), f"{fresh[0]}{more}", (), ids))
+        users = Counter(task.user_id for worker in fresh for task in worker.tasks).most_common(MAX_EVENT_USERS)
+        acts.append(_event("worker_lost", "", len(fresh), f"{fresh[0]}{more}", users, ids))
     if acts or not (found or lost):
         return (yield from change_incidents(shards, acts, now))
     return []
@@ -246,8 +258,10 @@ def _release_events(compared: Iterable[ReleaseComparison], known: Mapping[str, f
         if one.is_worse and one.name not in known.get(one.since.release, ()):
             fresh.setdefault(one.since.release, []).append(one)
     for release, some in fresh.items():
-        more = f"; and {len(some) - 1:,} more" if len(some) > 1 else ""
-        yield _event("release", release, len(some), f"{some[0]}{more}", (), [one.name for one in some])
+        names = [one.name for one in some]
+        others = ", ".join(names[1 : 1 + MAX_NAMES]) + (", …" if len(names) > 1 + MAX_NAMES else "")
+        more = f"; and {len(some) - 1:,} more: {others}" if others else ""
+        yield _event("release", release, len(some), f"{some[0]}{more}", (), names)
 
 
 def _is_over(

@@ -39,6 +39,10 @@ class UserReport:
     history: UserHistory
     errors: tuple[DLQGroup, ...]
     is_whole: bool
+    ready: int = 0
+    """The number of its tasks that are ready now."""
+    held_by: str | None = None
+    """The reason why none of these can start (as in `UserStats`); None if they can."""
 
     @property
     def ended(self) -> int:

@@ -57,7 +57,7 @@ class SlaFigures:
 
     A task counts once: ``kept`` tasks started within their SLA, ``missed`` tasks did not. ``causes`` has the number of
     missed tasks by cause. ``at_risk`` is the number of waiting tasks with a near deadline, ``late`` that of waiting tasks after
-    their deadline.
+    their deadline, and ``late_causes`` has those of these whose cause is known.
     """
 
     name: str
@@ -66,6 +66,12 @@ class SlaFigures:
     at_risk: int = 0
     late: int = 0
     causes: Mapping[LateCause, int] = field(default_factory=dict)
+    late_causes: Mapping[LateCause, int] = field(default_factory=dict)
+
+    @property
+    def all_causes(self) -> Mapping[LateCause, int]:
+        """The number of missed tasks and of late waiting tasks by cause."""
+        return Counter(self.causes) + Counter(self.late_causes)
 
     @property
     def kept_share(self) -> float | None:
@@ -74,8 +80,9 @@ class SlaFigures:
 
     @property
     def cause(self) -> LateCause | None:
-        """The cause of most missed tasks; None if no cause is known."""
-        return max(self.causes, key=lambda cause: (self.causes[cause], cause), default=None)
+        """The cause of most missed and late tasks; None if no cause is known."""
+        causes = self.all_causes
+        return max(causes, key=lambda cause: (causes[cause], cause), default=None)
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,10 @@ class SlaLedger:
 
 
 class _Waiting(NamedTuple):
-    """The tasks of a shard that are at risk or late: kind, user, lane, name and the number of tasks that each stands for."""
+    """The tasks of a shard that are at risk or late: kinds, user, lane, name and the number of tasks that each stands for.
+    The kinds of a late task are ``late``, and its cause after ``late:``."""
 
-    tasks: list[tuple[str, str, Lane, str, float]]
+    tasks: list[tuple[tuple[str, ...], str, Lane, str, float]]
     is_estimate: bool
     users: list[str]
     """Users with tasks or settings, and then users that had tasks lately."""
@@ -127,7 +135,8 @@ class _Sums:
 def _make_figures(name: str, counts: Counter[str]) -> SlaFigures:
     kept, missed, at_risk, late = (round(counts[result]) for result in ("kept", "missed", "at_risk", "late"))
     causes = {cause: counts[cause] for cause in LATE_CAUSES if counts[cause]}
-    return SlaFigures(name, kept, missed, at_risk, late, causes)
+    late_causes = {cause: round(counts[f"late:{cause}"]) for cause in LATE_CAUSES if counts[f"late:{cause}"]}
+    return SlaFigures(name, kept, missed, at_risk, late, causes, late_causes)
 
 
 def sla_ledger(shards: Shards, hours: int, now: float | None) -> Operation[SlaLedger]:
@@ -142,8 +151,9 @@ def sla_ledger(shards: Shards, hours: int, now: float | None) -> Operation[SlaLe
     ):
         _add_ended(found, records)
     waiting = yield from read_together([_read_waiting(shard, moment) for shard in present])
-    for task in (task for part in waiting for task in part.tasks):
-        found.add(*task)
+    for kinds, user, lane, name, tasks in (task for part in waiting for task in part.tasks):
+        for kind in kinds:
+            found.add(kind, user, lane, name, tasks)
     names = [row.name for row in found.figures("user") if row.name]
     names = list(dict.fromkeys([*names, *(user for part in waiting for user in part.users)]))[:MAX_SLA_USERS]
     by_shard = [[name for name in names if shards.get_shard(name) is shard] for shard in present]
@@ -209,13 +219,15 @@ def _read_waiting(commands: Commands, moment: int) -> Operation[_Waiting]:
     later = [*found[2], *found[3]]
     has_warn = yield from read_sound([("HGET", commands.keys.task(task_id), "warn") for task_id in later])
     ids = list(dict.fromkeys([*found[0], *found[1], *compress(later, has_warn)]))
-    fields = ("user", "name", "priority", "sla", "ready", "created", "again", "returned", "died")
+    fields = ("user", "name", "priority", "sla", "ready", "created", "again", "returned", "died", "cause")
     records = yield from read_task_fields(commands.keys, ids, *fields)
     tasks = []
     for record, task_id in zip(records, ids, strict=True):
-        if record[0] is not None and (kind := _judge(commands, record, moment)):
+        if record[0] is not None and (kind := _judge(commands, record[:-1], moment)):
+            cause = record[-1] if kind == "late" else None
+            kinds: tuple[str, ...] = (kind, f"late:{cause.decode()}") if cause else (kind,)
             user, name = ((text or b"").decode("utf-8", "replace") for text in record[:2])
-            tasks.append((kind, user, read_lane(record[2] or b"3"), name, weights[task_id]))
+            tasks.append((kinds, user, read_lane(record[2] or b"3"), name, weights[task_id]))
     return _Waiting(tasks, any(task[-1] > 1 for task in tasks), [user.decode() for user in users])
 
 

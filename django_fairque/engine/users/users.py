@@ -175,6 +175,12 @@ def set_plan(commands: Commands, user_id: str, name: str | None, now: float | No
         yield from change(commands, user_id, {"chosen_plan": plans.get_text(name)}, now)
 
 
+def user_report(commands: Commands, user_id: str, hours: int, now: float | None) -> Operation[UserReport]:
+    (stats,) = yield from users_stats(commands, [user_id], now)
+    found = yield from report(commands, user_id, hours, now)
+    return replace(found, ready=stats.sizes.ready, held_by=stats.held_by)
+
+
 def is_known(commands: Commands, user_id: str) -> Operation[bool]:
     (count,) = yield Read([("EXISTS", commands.keys.user(user_id))])
     return bool(count)
@@ -464,7 +470,7 @@ class UserQueue:
         default: the present hour and the previous hour. The errors are of dead letters that are kept. Raises
         `TaskValidationError` if ``hours`` is out of range.
         """
-        return self._run(report(self._commands, self.user_id, hours, now))
+        return self._run(user_report(self._commands, self.user_id, hours, now))
 
     def stats(self, *, now: float | None = None) -> UserStats:
         """Return the user's figures, settings and limits now."""

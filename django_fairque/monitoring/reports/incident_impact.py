@@ -13,7 +13,6 @@ from django_fairque.engine.dead_letters.dead_letters import letters
 from django_fairque.engine.inspection.pages import sizes, user_names
 from django_fairque.engine.inspection.task_lookup import server_time
 from django_fairque.engine.model.durations import now_us, number
-from django_fairque.engine.model.lanes import URGENT_SLA_SECONDS
 from django_fairque.engine.queue.lockstep import read_in_lockstep
 from django_fairque.engine.scripting.operations import Operation, Read, read_sound, read_together
 from django_fairque.engine.statistics.deployments import Deployment, deployed
@@ -43,9 +42,10 @@ class UserImpact:
     """The figures (``figures``) of the user ``user_id`` in the hours of an incident.
 
     ``late_seconds`` is the total time by which the user's late tasks started after their SLA. This is an estimate from
-    the histogram of waits and the SLA of the user or of the incident's priority. None for incidents of other rules, and
-    if tasks had an SLA of their own. ``ready`` is the number of the user's tasks that are ready now. ``busy_seconds``
-    is the user's worker time in the last sixty minutes; None if the incident ended before.
+    the histogram of waits and the SLA of the user or of the incident's priority. None for incidents of other rules, of
+    lane urgent (the histogram is of all lanes), and if tasks had an SLA of their own. ``ready`` is the number of the
+    user's tasks that are ready now. ``busy_seconds`` is the user's worker time in the last sixty minutes; None if the
+    incident ended before.
     """
 
     user_id: str
@@ -133,9 +133,7 @@ def _read(shards: Shards, incident: Incident, now: float | None) -> Operation[Im
     seconds = DAY_SECONDS if is_day else HOUR_SECONDS
     first, last = int(incident.opened_at // seconds), int(end // seconds)
     figures = yield from sums(shards.route_names().keys, chosen, first, last, is_day=is_day)
-    usual = (
-        {**shards.config.sla, "URGENT": URGENT_SLA_SECONDS}.get(incident.subject) if incident.rule == "sla" else None
-    )
+    usual = shards.config.sla.get(incident.subject) if incident.rule == "sla" else None
     users = [
         _user(user, period, record, usual, moment if end > moment - HOUR_SECONDS else None)
         for user, (period, record) in zip(chosen, figures, strict=True)

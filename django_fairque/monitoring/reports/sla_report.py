@@ -34,10 +34,10 @@ LEDGER_COLUMNS = ("kind", "name", "kept", "missed", "kept_percent", "at_risk", "
 
 
 def describe_cause(figures: SlaFigures) -> str:
-    """Return the largest cause of missed tasks, and its part of them if there are other causes; empty without a cause."""
+    """Return the largest cause of missed and late tasks, and its part if there are others; empty without a cause."""
     if figures.cause is None:
         return ""
-    part = figures.causes[figures.cause] / sum(figures.causes.values())
+    part = figures.all_causes[figures.cause] / sum(figures.all_causes.values())
     return str(CAUSES[figures.cause]) + (f" ({share(part)})" if part < 1 else "")
 
 

@@ -36,7 +36,7 @@ def report_sentence(report: UserReport) -> str:
     """Return one sentence about the last hours that addresses the user as "you". The sentence contains no texts of
     errors and no other users.
     """
-    parts = (_waits(report), _failures(report), _failed_attempts(report))
+    parts = (_waits(report), _failures(report), _failed_attempts(report), _waiting(report))
     return _("%(sentence)s.") % {"sentence": "; ".join(filter(None, parts))}
 
 
@@ -103,6 +103,23 @@ def _failed_attempts(report: UserReport) -> str:
     return text % {"count": number(failed)}
 
 
+def _waiting(report: UserReport) -> str:
+    if not report.ready:
+        return ""
+    held_by, count = report.held_by or "", report.ready
+    if held_by == "user_paused":
+        text = ngettext(
+            "%(count)s task waits because your tasks are paused",
+            "%(count)s tasks wait because your tasks are paused",
+            count,
+        )
+    elif held_by.endswith("_paused"):
+        text = ngettext("%(count)s task waits because of a pause", "%(count)s tasks wait because of a pause", count)
+    else:
+        text = ngettext("%(count)s task waits now", "%(count)s tasks wait now", count)
+    return text % {"count": number(count)}
+
+
 def time_of_day(moment: float) -> str:
     """Format a time in Django's time zone: ``16:13 UTC``. If the day is not today, the date is added."""
     known = datetime.fromtimestamp(moment, tz=get_current_timezone())
@@ -130,6 +147,8 @@ def report_json(report: UserReport, *, has_errors: bool = True) -> str:
         "user": report.user_id,
         "queue": report.queue,
         "sentence": report_sentence(report),
+        "ready": report.ready,
+        "held_by": report.held_by,
         "recent": _figures(report.recent),
         "hours": [_figures(hour) for hour in report.history.hours],
         "days": [_figures(day) for day in report.history.days],

@@ -190,6 +190,7 @@ def test_a_release_opens_one_incident_that_closes_when_the_tasks_are_fast_again(
     assert (opened.kind, opened.incident.alerts) == ("opened", 2)
     assert opened.incident.title == "tasks are slower or fail more since release v2"
     assert opened.incident.first.startswith("export: about 9.5 times slower")
+    assert opened.incident.first.endswith("; and 1 more: mail")
     assert queue.incidents.update(now=NOW + HOUR + 900) == [], "nothing is new"
     run_attempts(queue, "pdf", 40, took=1, now=NOW + HOUR)
     (more,) = with_release(redis, None).incidents.update(now=NOW + HOUR + 900)
