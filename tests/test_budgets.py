@@ -10,15 +10,15 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 26_170,
-    "admin": 4_340,
+    "core": 26_240,
+    "admin": 4_380,
     "management": 2_750,
-    "monitoring, web, integrations": 3_210,
+    "monitoring, web, integrations": 3_270,
     "backends, testing, checks, embedded": 3_270,
     "package root": 980,
-    "Lua": 6_440,
+    "Lua": 6_500,
 }
-TESTS_BUDGET = 65_920
+TESTS_BUDGET = 66_540
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
