@@ -305,7 +305,7 @@ def test_an_action_on_too_many_dead_letters_covers_the_oldest(
 def test_no_group_among_the_newest_is_not_said_to_be_none_at_all(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "LETTERS_GROUPED", 2)
+    monkeypatch.setattr(dead_letters, "MAX_DEAD_LETTERS_READ", 2)
     bury(queue, user_id="duff")
     for _ in range(3):
         bury(queue)
