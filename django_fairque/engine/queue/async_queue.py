@@ -671,8 +671,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._read_all_shards(lambda shards: queue_stats.activity(shards, minutes, per_span))
 
     async def task_names(self, hours: int = 1) -> list[NameFigures]:
-        """Return the figures by task name, most attempts first: of this hour by the clock and of the ``hours`` before it (1 to
-        24; 1 by default)."""
+        """Return the figures by task name, of this clock hour and the ``hours`` before it (1 to 24; 1 by default)."""
         return await self._read_all_shards(lambda shards: task_names(shards, hours))
 
     async def attempt_totals(self) -> dict[str, AttemptTotals]:
