@@ -10,7 +10,7 @@ from tests.tools.lines_of_code import count_lua, count_parts, count_python, coun
 
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
-    "core": 26_240,
+    "core": 26_250,
     "admin": 4_380,
     "management": 2_750,
     "monitoring, web, integrations": 3_270,

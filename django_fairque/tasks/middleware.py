@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_fairque.conf.sections import import_named
 from django_fairque.engine.model.errors import ConfigurationError, short
 
 from .context import HEADERS_KEY, METADATA_KEY, TaskContext
@@ -249,6 +248,8 @@ def load(given: object) -> TaskMiddleware:
 def _make_middleware(given: object) -> TaskMiddleware:
     named: Any = given
     if isinstance(given, str):
+        from django_fairque.conf.sections import import_named  # with pydantic: only where it is needed
+
         named = import_named(given, "middleware", "a subclass of TaskMiddleware")
     if isinstance(named, TaskMiddleware):
         return named

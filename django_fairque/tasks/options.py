@@ -17,7 +17,6 @@ from django_fairque.engine.model.errors import TaskValidationError, short, sugge
 from django_fairque.engine.model.ids import check_id, split_names
 from django_fairque.engine.model.lanes import Lane, check_lane, check_lane_and_priority
 from django_fairque.engine.model.priority import Priority
-from django_fairque.engine.model.task import check_policy
 
 from .errors import TaskUsageError
 from .limits import Limit, check_limits
@@ -28,6 +27,7 @@ MEMORY_PATTERN = re.compile(r"([0-9]{1,9}) ?(MB|GB)", re.IGNORECASE)
 DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 MAX_LOG_LEVEL = 1000
 MEMORY_UNITS = {"MB": 2**20, "GB": 2**30}
+ON_DEPENDENCY_FAILURE_VALUES = ("wait", "cancel", "run")
 """The same values as in the engine's `Task`. The list is repeated here, because importing the engine's model would make
 every web process import pydantic."""
 
@@ -242,6 +242,12 @@ def _dependencies(value: Any, name: str) -> tuple[str, ...]:
     return tuple(ids)
 
 
+def _policy(value: Any, name: str) -> str:
+    if value not in ON_DEPENDENCY_FAILURE_VALUES:
+        raise ValueError(f"{name} must be one of {', '.join(ON_DEPENDENCY_FAILURE_VALUES)}, got {short(value)}")
+    return str(value)
+
+
 def _priority(value: Any, _name: str) -> Priority:
     return Priority.from_int(value)
 
@@ -358,7 +364,7 @@ class TaskOptions:
     no effect."""
     depends_on: Annotated[tuple[str, ...], Option(_dependencies)] = ()
     """The task that must finish before, or several tasks: task ids, or results of ``enqueue``."""
-    on_dependency_failure: Annotated[str, Option(check_policy, "``wait``")] = "wait"
+    on_dependency_failure: Annotated[str, Option(_policy, "``wait``")] = "wait"
     """The reaction if a task that this task depends on fails: ``wait``, ``cancel`` or ``run``."""
     unique_for: Annotated[float | None, Option(_positive)] = None
     """The time in which equal calls for the same user result in only one task. The time begins with the first call."""

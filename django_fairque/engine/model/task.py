@@ -144,7 +144,7 @@ def _check_dependencies(ids: Any, name: str) -> tuple[str, ...]:
     return found
 
 
-def check_policy(value: Any, name: str) -> str:
+def _check_policy(value: Any, name: str) -> str:
     if not isinstance(value, str) or value not in DEPENDENCY_FAILURE_POLICIES:
         raise TaskValidationError(f"{name} must be one of {', '.join(DEPENDENCY_FAILURE_POLICIES)}, got {short(value)}")
     return value
@@ -269,7 +269,7 @@ class Task(BaseModel):
     """The limit at which a queued task waits for a place, as the server names it; empty if it waits for its turn only."""
     depends_on: Annotated[tuple[str, ...], Stored("parents", IDS, _check_dependencies)] = ()
     """The ids of the tasks on which the task depends."""
-    on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=check_policy)] = "wait"
+    on_dependency_failure: Annotated[DependencyFailurePolicy, Stored("policy", check=_check_policy)] = "wait"
     """The reaction to a dependency that becomes a dead letter."""
     run_id: Annotated[str, Stored("run", check=_check_optional_id)] = ""
     """The id of the task's run: a group of tasks that one call pushed, such as a pipeline. Empty without a run."""
