@@ -211,6 +211,11 @@ class FetchPlanner:
         return not (is_exhausted or self.is_stopping or self.is_draining or self.has_failed)
 
     @property
+    def looks_after_calls(self) -> bool:
+        """Return whether to look again after others' calls: it wants tasks, or could not yet begin to wait for them."""
+        return self.wants_tasks or (self.exhausted and not self._waits)
+
+    @property
     def _has_opened_lane(self) -> bool:
         """Return whether a slot has become free for a lane whose limit the last fetch reached."""
         reserved = self._budget.reserved

@@ -250,7 +250,7 @@ class Core:
             self.stop()
         elif len(self._fetch_threads) > 1:
             for thread in self._fetch_threads:
-                if thread.planner.wants_tasks or self.options.burst:
+                if thread.planner.looks_after_calls or self.options.burst:
                     thread.wakeup.notify()
 
     def _tick(self) -> None:

@@ -131,6 +131,11 @@ class World:
             if queue.planner.wants_tasks:
                 self._notify(queue)
 
+    def _notify_after_call(self) -> None:
+        for queue in self.queues:
+            if queue.planner.looks_after_calls:
+                self._notify(queue)
+
     def _go_on(self, queue: SimulatedQueue) -> None:
         planner = queue.planner
         if queue.is_calling:
@@ -165,7 +170,7 @@ class World:
             if self._take(slot):
                 self.idle.remove(slot)
                 self.longest_idle = max(self.longest_idle, self.now - self._idle_since[slot])
-        self._notify_wanting()
+        self._notify_after_call()
         self._notify(queue)
 
     # --- slots ---
@@ -218,6 +223,9 @@ RUN_TIMES = st.one_of(
 """Run times of the tasks of the endless queue: from 0 to 1 s, many of them short, or all equal."""
 
 
+@example(  # the other queue had no lease for a moment when this one found nothing
+    slots=1, run_times=[0.03125, 0.0, 0.0, 0.015625], other_run_times=[0.0], is_first=False, pauses=[1.0, 0.0, 0.0, 0.0]
+)
 @example(slots=1, run_times=[0.0, 0.5], other_run_times=[0.0], is_first=False, pauses=[0.0, 0.0, 0.0, 1.0])
 @settings(max_examples=40)
 @given(
