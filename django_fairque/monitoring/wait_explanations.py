@@ -83,7 +83,7 @@ def describe_paused_users(users: Sequence[UserFairness]) -> str:
     count, oldest = sum(user.ready for user in users), max(user.wait_seconds for user in users)
     tasks = ngettext("%(number)s task", "%(number)s tasks", count) % {"number": number(count)}
     facts = {"count": number(len(users)), "tasks": tasks, "time": approximate(oldest)}
-    if not oldest:  # they have only bulk tasks, whose waits are not read
+    if not oldest:  # only bulk tasks wait, and the waits of bulk tasks are not read
         text = ngettext(
             "%(count)s paused user has %(tasks)s waiting.", "%(count)s paused users have %(tasks)s waiting.", len(users)
         )

@@ -109,7 +109,7 @@ class TaskPage(PayloadEditor):
             "logs": logs,
             **self.payload_context(task),
             "result": as_text(redact_value(task.result)) if task.state is TaskState.FINISHED else None,
-            "progress": queue.get_progress(task.task_id),
+            "progress": None if task.started_at is None else queue.get_progress(task.task_id),
             "others": neighbors(self, view, RELATED_TASKS_SHOWN, declared=True),
             "graph_url": self.link("dependencies", task=task.task_id),
             "run_url": self.link("run", quote(task.run_id)) if task.run_id else "",

@@ -42,7 +42,7 @@ DEAD_LETTERS_PER_READ = 1000
 MAX_CALL_PAYLOAD_BYTES = 4 * 1024 * 1024
 """The largest size of a slice with payloads: the server reads the whole call before it serves other clients."""
 MAX_DEAD_LETTERS_READ = 10_000
-"""The largest number of letters that one call groups, counts or filters, the newest first: 0.3 s."""
+"""The largest number of letters that one call reads to group, count or filter them: 0.2 s for all."""
 
 Key = tuple[str, int]
 """A task's id, and the number of times that it had become a dead letter."""
@@ -550,8 +550,8 @@ def _build_missing_error(shards: Shards, entry_id: str) -> TaskNotFoundError:
 def letters_page(
     shards: Shards, limit: int, cursor: str | None, only: Filter, now: float | None
 ) -> Operation[ResultPage[Letter]]:
-    """Return at most ``limit`` of `MAX_DEAD_LETTERS_READ` dead letters, and the cursor after the last letter that
-    was read."""
+    """Read up to `MAX_DEAD_LETTERS_READ` dead letters. Return at most ``limit`` that match, and the cursor after the last
+    letter that was read."""
 
     def read(commands: Commands, size: int, at: str | None) -> Operation[ResultPage[Letter]]:
         moment = yield from _moment(only, now)

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django_fairque.engine.model.durations import duration, moment
@@ -49,7 +48,6 @@ def normalize_error(error: str) -> str:
     return _CUT_OFF.sub("<text>", text) if len(error) >= FINGERPRINTED_CHARACTERS else text
 
 
-@lru_cache(maxsize=4096)  # most errors are repeated, and the patterns take half of the time of reading a letter
 def fingerprint(name: str, failure_type: str, error: str) -> str:
     """Return twelve hexadecimal digits, the same for errors that differ only in variable parts such as ids."""
     text = "\0".join((name, failure_type, normalize_error(error)))

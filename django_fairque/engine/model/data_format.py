@@ -43,7 +43,7 @@ def format_error(queue: str, found: int, version: str) -> DataFormatError:
     if found < FORMAT:
         advice = (
             "Install the version that wrote them here again; or let its workers finish all tasks, delete the queue's keys "
-            f"(fq:{{{queue}:*), and start this version"
+            f"(those with {{{queue}: in their names), and start this version"
         )
     else:
         advice = "Install a version that uses it here"

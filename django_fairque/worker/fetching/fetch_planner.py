@@ -212,7 +212,7 @@ class FetchPlanner:
 
     @property
     def looks_after_calls(self) -> bool:
-        """Return whether to look again after others' calls: it wants tasks, or could not yet begin to wait for them."""
+        """Return whether calls of other planners matter to it: it wants tasks, or could not begin to wait for tasks."""
         return self.wants_tasks or (self.exhausted and not self._waits)
 
     @property

@@ -73,14 +73,15 @@ def test_users_of_a_full_shard_are_served_like_others(workers: Workers) -> None:
     assert sum(shares) ** 2 / (len(users) * sum(share * share for share in shares)) > 0.95
 
 
-def test_a_newcomer_next_to_a_user_of_long_tasks_is_next(workers: Workers) -> None:
+@pytest.mark.parametrize("lane", ["normal", "urgent"])
+def test_a_task_of_a_newcomer_next_to_a_user_of_long_tasks_is_next(workers: Workers, lane: Lane) -> None:
     """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
     long, newcomer = users_of(0, 2)
     workers.queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
     workers.queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
     workers.start("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
     eventually(lambda: workers.queue.user(long).stats().finished == 1)
-    task_id = workers.queue.push(call(newcomer, "nap", 0)).task_id
+    task_id = workers.queue.push(call(newcomer, "nap", 0, lane=lane)).task_id
     before = len(workers.started())
     eventually(partial(is_finished, workers.queue, task_id))
     order = [task_id for task_id, _ in workers.started()]
@@ -139,20 +140,6 @@ def test_a_user_of_a_worker_s_list_who_comes_later_is_served_soon(workers: Worke
     wanted = workers.queue.push(call(mine, "nap", 0.0)).task_id
     eventually(partial(is_finished, workers.queue, wanted))
     assert len(workers.ended()) < 60, "of 601"
-
-
-def test_an_urgent_task_next_to_a_user_of_long_tasks_is_next(workers: Workers) -> None:
-    """Nobody asks that shard for tasks meanwhile: its other user has had more than its share."""
-    long, urgent = users_of(0, 2)
-    workers.queue.push_batch([call(long, "nap", 1.0) for _ in range(3)])
-    workers.queue.push_batch([call(user, "nap", 0.01) for user in users_of(1, 3) for _ in range(400)])
-    workers.start("--concurrency", "1", "--processes", "1", **ENVIRONMENT).wait_ready()
-    eventually(lambda: workers.queue.user(long).stats().finished == 1)
-    task_id = workers.queue.push(call(urgent, "nap", 0, lane="urgent")).task_id
-    before = len(workers.started())
-    eventually(partial(is_finished, workers.queue, task_id))
-    order = [task_id for task_id, _ in workers.started()]
-    assert order.index(task_id) - before < 60, "the shard is checked ten times a second, and the buffer has tasks"
 
 
 @pytest.mark.parametrize(("lane", "least", "most"), [("urgent", 160, 240), ("bulk", 10, 40)])
