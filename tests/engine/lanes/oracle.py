@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +27,8 @@ AHEAD = 10 * COST
 """By how much the urgent tasks of a user may be ahead of the virtual time, and the most that a lane is owed."""
 MOST_SKIPPED = 8
 """The most users of a shared limit that a call skips."""
+MOST_RETURNING = 8
+"""The most limits to which a user, or the members of an organization, return in a call."""
 ROUNDING = 1e-5
 NEVER_SERVED = -math.inf
 
@@ -162,8 +164,6 @@ class Key:
     """By lane: the users that stand at the limit, with their tags."""
     tasks: dict[Lane, dict[str, list[Limited]]] = field(default_factory=lambda: {lane: {} for lane in LANES})
     """By lane and user: the tasks that wait at this limit, in the order of their arrival."""
-    turns: dict[Lane, int] = field(default_factory=dict)
-    """By lane with a user: the order of the limits that have a free place."""
 
     def free(self) -> int:
         return self.at_once - self.running
@@ -184,6 +184,17 @@ class Key:
         if not stays:
             del self.places[lane][user.name]
 
+    def charge_elsewhere(self, user: Entry, *, moves_time: bool) -> None:
+        """Charge a turn at another limit of the task."""
+        tag = max(self.virtual_time, self.tags.get(user.name, 0.0))
+        if moves_time:
+            self.virtual_time = tag
+        for users in self.places.values():
+            if user.name in users:
+                users[user.name] += COST / user.weight
+        self.tags[user.name] = tag + COST / user.weight
+        self.tags = {name: tag for name, tag in self.tags.items() if tag > self.virtual_time}
+
     def is_used(self) -> bool:
         return self.running > 0 or any(tasks for users in self.tasks.values() for tasks in users.values())
 
@@ -201,6 +212,10 @@ class Limited:
     def waits_at(self) -> Key:
         """The first limit without a free place, or else the first one."""
         return next((key for key in self.keys if key.free() < 1), self.keys[0])
+
+
+Parked = tuple[Lane, Key, str, Entry]
+"""A user that does not wait for its turn in a lane of a limit, and the user or organization that keeps it from starting tasks."""
 
 
 @dataclass
@@ -244,13 +259,17 @@ class FairOrder:
         self.arrivals = 0
         self.changed_keys: list[Key] = []
         """The limits that this call has used, in this order."""
-        self.key_turns = 0
-        self.parked: dict[tuple[Lane, Key, str, Entry], int] = {}
+        self.newest_parked = 0
+        self.parked: dict[Parked, int] = {}
         """The users that do not stand at a limit until they, or their organizations, may start tasks again, in this order."""
         self.begin: float | None = None
         """The virtual time of the queue at this call, with several shards."""
-        self.served_key: Key | None = None
-        """The limit at which this call has started a task."""
+        self.order_of_limits: dict[Lane, list[str]] = {}
+        """By lane: the order in which the next call looks at limits, which is not a part of the rule."""
+        self.parked_until: dict[str, float] = {}
+        """By member of an organization: the estimated virtual time of the shard from which the engine examines it again."""
+        self.was_in_vain: Callable[[str, Lane, str, str], bool] = lambda *_: False
+        """By limit, lane, user and next task: whether the engine has examined the user and not started a task."""
 
     def add_organization(
         self, name: str, weight: float = 1.0, cap: int | None = None, share: float | None = None
@@ -292,17 +311,11 @@ class FairOrder:
         key.stand(task.lane, name)
 
     def save_keys(self) -> None:
-        """Write the changes of a call: limits with free places take turns."""
-        for key in dict.fromkeys(self.changed_keys):
-            for lane in LANES:
-                if not (key.free() > 0 and key.places[lane]):
-                    key.turns.pop(lane, None)
-                elif lane not in key.turns or key is self.served_key:
-                    self.key_turns += 1
-                    key.turns[lane] = self.key_turns
+        """Forget the tags of limits that have no task after a call."""
+        for key in self.changed_keys:
             if not key.is_used():
                 key.virtual_time, key.tags = 0.0, {}
-        self.changed_keys, self.served_key = [], None
+        self.changed_keys = []
 
     def set_plan(self, name: str, weight: float, cap: int | None, rate: Rate | None) -> None:
         """Give the user the limits of a plan. A push follows. The engine does nothing if the user has this plan already."""
@@ -376,14 +389,17 @@ class FairOrder:
                 if name in tags:
                     tags[name] -= cost
 
-    def start(self, preferred: str = "", preferred_task: str = "", *, begin: float | None = None) -> Start | None:
-        """Start the next task. Of limits with free places, and of users with equal tags, the preferred task decides. With
-        several shards, ``begin`` is the virtual time of the queue.
+    def start(self, preferred: str = "", *, begin: float | None = None) -> Start | None:
+        """Start the next task. Of users with equal tags at a limit, the one with the task ``preferred`` starts. With several
+        shards, ``begin`` is the virtual time of the queue.
         """
         self.begin = begin
         self.free_held()
-        self.preferred, self.preferred_task = preferred, preferred_task
+        self.preferred = preferred
+        self.too_far_ahead: list[Parked] = []
         found = self.start_next()
+        for place in self.too_far_ahead:
+            self.park(place)
         for place in self.left:
             del self.parked[place]
         self.save_keys()
@@ -445,10 +461,13 @@ class FairOrder:
                 entry.tag = entry.ring.arrive()
         for limit in task.keys:
             limit.running += 1
-        moves_time = lane == "normal" or not (key.places["normal"] or key in self.have_normal)
-        key.charge(user, lane, moves_time=moves_time, stays=bool(waiting))
+        are_free = {limit: not (limit.places["normal"] or limit in self.have_normal) for limit in task.keys}
+        for limit in task.keys:
+            if limit is key:
+                key.charge(user, lane, moves_time=lane == "normal" or are_free[key], stays=bool(waiting))
+            else:
+                limit.charge_elsewhere(user, moves_time=are_free[limit])
         self.changed_keys += task.keys
-        self.served_key = key
         turn: Turn = "limited" if lane == "normal" else lane
         start = self.start_task(user, lane, [(entry, turn) for entry in reversed(self.chain(user))])
         start.task = task
@@ -457,21 +476,24 @@ class FairOrder:
     def return_to_keys(self, *, is_bounded: bool) -> None:
         """Let parked users that may start now return to their limits. These limits are first in this call."""
         self.returned: dict[Lane, list[Key]] = {lane: [] for lane in LANES}
-        self.returned_users: dict[tuple[Lane, Key], set[str]] = defaultdict(set)
-        self.left: set[tuple[Lane, Key, str, Entry]] = set()
+        self.left: set[Parked] = set()
         self.have_normal: set[Key] = set()
         """Limits with users in lane normal that are too far ahead. They stand there until the end of the call."""
+        returning: Counter[Entry] = Counter()
         for place in sorted(self.parked, key=self.place_of_parked):
             lane, key, name, entry = place
-            if entry.has_place(lane) and not (is_bounded and entry.is_ahead(lane)):
+            may_return = entry.has_place(lane) and not (is_bounded and entry.is_ahead(lane))
+            if entry.ring is not self.shard and is_bounded and name in self.parked_until:
+                may_return = may_return and self.parked_until[name] <= self.shard.virtual_time
+            if may_return and returning[entry] < MOST_RETURNING:
+                returning[entry] += 1
                 self.left.add(place)
                 self.changed_keys.append(key)
                 if name not in key.places[lane]:
                     key.stand(lane, name)
                     self.returned[lane].append(key)
-                    self.returned_users[lane, key].add(name)
 
-    def place_of_parked(self, place: tuple[Lane, Key, str, Entry]) -> tuple[float, bool, str, bool, int]:
+    def place_of_parked(self, place: Parked) -> tuple[float, bool, str, bool, int]:
         lane, _, _, entry = place
         return (
             max(0.0, entry.tag - AHEAD - entry.ring.virtual_time),
@@ -481,51 +503,70 @@ class FairOrder:
         )
 
     def next_at_keys(self, lane: Lane, *, is_bounded: bool) -> First | None:
-        listed = sorted((key for key in self.keys if lane in key.turns), key=lambda key: key.turns[lane])
-        for key in [*self.preferred_keys(lane), *self.returned[lane], *listed]:
+        order = self.order_of_limits.get(lane, [])
+        listed = [key for name in order for key in self.keys if key.name == name]
+        returned = sorted(self.returned[lane], key=lambda key: self.rank_of_limit(key, lane))
+        for key in [*returned, *listed]:
             if key.free() > 0 and (user := self.next_user(key, lane, is_bounded=is_bounded)):
                 return First(self.chain(user)[-1], lane, key, user)
         return None
 
-    def preferred_keys(self, lane: Lane) -> list[Key]:
-        """The limit at which the engine has started a task: the order of limits is not a part of the rule."""
-        return [
-            key
-            for key in self.keys
-            for task in key.tasks[lane].get(self.preferred, [])
-            if task.task_id == self.preferred_task
-        ]
+    def rank_of_limit(self, key: Key, lane: Lane) -> int:
+        """The order of limits to which users return is not a part of the rule either."""
+        if any(self.is_preferred(key, lane, name) for name in key.tasks[lane]):
+            return 1
+        first = min(key.places[lane], key=lambda name: key.places[lane][name], default=None)
+        return 0 if first and self.is_in_vain(key, lane, first) else 2
 
     def next_user(self, key: Key, lane: Lane, *, is_bounded: bool) -> Entry | None:
         """The first user at a limit that may start a task. Other users are parked."""
         places = key.places[lane]
         self.changed_keys.append(key)
-        returned = self.returned_users[lane, key]
-        for name in sorted(places, key=lambda name: (places[name], name in returned, name)):
+        ranks = {name: self.rank(key, lane, name, is_bounded=is_bounded) for name in places}
+        for name in sorted(places, key=lambda name: (places[name], ranks[name], name)):
             if self.skipped[key.name] == MOST_SKIPPED:
                 return None
             user, obstacle = self.users[name], None
             if key.tasks[lane][name]:
                 obstacle = self.find_obstacle(user, lane, is_bounded=is_bounded)
                 if obstacle is None:
-                    return self.find_preferred(key, user, lane, is_bounded=is_bounded)
+                    return user
                 if lane == "normal" and obstacle.has_place(lane):
                     self.have_normal.add(key)
                 place = (lane, key, name, obstacle)
-                self.left.discard(place)
-                if place not in self.parked:
-                    self.key_turns += 1
-                    self.parked[place] = self.key_turns
+                if obstacle.has_place(lane):
+                    self.too_far_ahead.append(place)
+                else:
+                    self.park(place)
             self.skipped[key.name] += 1
             del places[name]
         return None
 
-    def find_preferred(self, key: Key, user: Entry, lane: Lane, *, is_bounded: bool) -> Entry:
-        """The user that the engine has chosen, if it may start a task and has the same tag. Any order of equal tags is fair."""
-        places, other = key.places[lane], self.users.get(self.preferred)
-        if other is None or places.get(other.name) != places[user.name] or not key.tasks[lane][other.name]:
-            return user
-        return user if self.find_obstacle(other, lane, is_bounded=is_bounded) else other
+    def park(self, place: Parked) -> None:
+        self.left.discard(place)
+        if place not in self.parked:
+            self.newest_parked += 1
+            self.parked[place] = self.newest_parked
+
+    def rank(self, key: Key, lane: Lane, name: str, *, is_bounded: bool) -> int:
+        """Any order of users with equal tags is fair, so those come first that the engine has looked at in vain, then the user
+        that it has chosen, and last those that it has not looked at and that can't start.
+        """
+        if list(key.places[lane].values()).count(key.places[lane][name]) == 1:
+            return 0
+        if self.is_preferred(key, lane, name):
+            return 1
+        if self.is_in_vain(key, lane, name):
+            return 0
+        return 3 if self.find_obstacle(self.users[name], lane, is_bounded=is_bounded) else 2
+
+    def is_preferred(self, key: Key, lane: Lane, name: str) -> bool:
+        """Whether the engine has started a task of this user, lane and limit."""
+        return any(task.task_id == self.preferred for task in key.tasks[lane][name])
+
+    def is_in_vain(self, key: Key, lane: Lane, name: str) -> bool:
+        tasks = key.tasks[lane][name]
+        return not tasks or self.was_in_vain(key.name, lane, name, tasks[0].task_id)
 
     def find_obstacle(self, user: Entry, lane: Lane, *, is_bounded: bool) -> Entry | None:
         """The user or its organization, if that may not start a task at a limit now."""
@@ -604,7 +645,7 @@ class FairOrder:
 
     def next_first(self, *, is_bounded: bool) -> First | Start | None:
         """Whose turn it is. A turn of a guaranteed share is started here."""
-        normal, urgent, bulk = (self.first_in(lane, is_bounded=is_bounded) for lane in ("normal", "urgent", "bulk"))
+        urgent, normal, bulk = (self.first_in(lane, is_bounded=is_bounded) for lane in LANES)
         if bulk and (normal or urgent) and self.is_due("bulk"):
             return bulk
         may_lead = urgent and (urgent.entry.urgent_tag <= self.shard.virtual_time + AHEAD or not (normal or bulk))

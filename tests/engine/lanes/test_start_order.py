@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import cast
 
 import pytest
 from hypothesis import example, given, settings
@@ -36,9 +37,11 @@ class World:
 
     def __init__(self, redis: Redis, seed: int) -> None:
         redis.flushall()
+        self.redis = redis
         self.random = random.Random(seed)
         self.queue = FairQueue(redis, config=QueueConfig(fair_by="tasks"))
         self.order = FairOrder()
+        self.order.was_in_vain = self.was_in_vain
         self.running: list[tuple[Lease, Start]] = []
         self.order.now = NOW
         self.plan_of: dict[str, str] = {}
@@ -79,6 +82,14 @@ class World:
             user.set_weight(weight, now=NOW)
             user.set_max_running(cap, now=NOW)
 
+    def was_in_vain(self, limit: str, lane: Lane, user: str, next_task: str) -> bool:
+        is_gone = self.redis.zscore(f"fq:{{default:0}}:limit_users:{lane}:s:{limit}", user) is None
+        return is_gone or self.queue.get_task(next_task).waits_at != f"s:{limit}"
+
+    def order_of_limits(self, lane: Lane) -> list[str]:
+        found = cast("list[bytes]", self.redis.zrange(f"fq:{{default:0}}:limited:{lane}", 0, -1))
+        return [limit.decode().removeprefix("s:") for limit in found]
+
     def step(self) -> None:
         actions = [self.push, self.push, self.serve, self.serve, self.serve, self.serve, self.finish, self.finish]
         changes = [self.change_plan, self.pass_time, self.pass_time] if self.has_plans else []
@@ -100,7 +111,7 @@ class World:
     def push(self) -> None:
         name, number = self.random.choice(list(self.order.users)), self.random.choice([1, 1, 2, 10])
         lane = self.random.choice(self.lanes)
-        most = self.random.choice([0, 1, 1]) if lane != "bulk" else 0
+        most = self.random.choice([0, 1, 1, 2])
         keys = self.random.sample(self.order.keys, min(len(self.order.keys), most))
         limits = [TaskLimit(key.name, key.at_once) for key in keys]
         tasks = [task(name, lane=lane, limits=limits) for _ in range(number)]
@@ -124,8 +135,11 @@ class World:
     def serve(self) -> None:
         if len(self.running) == self.slots:
             self.finish()
+        self.order.order_of_limits = {lane: self.order_of_limits(lane) for lane in LANES}
+        parked = cast("list[tuple[bytes, float]]", self.redis.zrange("fq:{default:0}:parked", 0, -1, withscores=True))
+        self.order.parked_until = {entry.decode(errors="replace"): until for entry, until in parked}
         leases = self.queue.pop_batch(1, "w", now=self.now)
-        start = self.order.start(leases[0].user_id, leases[0].task_id) if leases else self.order.start()
+        start = self.order.start(leases[0].task_id if leases else "")
         found = [(lease.user_id, lease.lane) for lease in leases]
         assert found == ([(start.user.name, start.lane)] if start else [])
         if start and start.task:

@@ -117,3 +117,18 @@ def test_users_with_limited_tasks_only_and_users_with_other_tasks_share_a_limit_
     halves = [sum(served.starts[user] for user in names(20)[first::2]) for first in (0, 1)]
     assert served.busy > 0.99
     assert 0.9 < halves[0] / halves[1] < 1.1
+
+
+def test_users_with_batches_and_users_with_single_tasks_get_the_same_time_at_a_limit(redis: Redis) -> None:
+    """Each task takes a second, and eight tasks of a batch run one after the other. A batch takes one place."""
+    queue, used = FairQueue(redis, config=QueueConfig(lease_seconds=1e6)), Counter[str]()
+    limits = [TaskLimit("k", 1)]
+    queue.push_batch([task("batches", name="batch", limits=limits) for _ in range(400)], now=NOW)
+    queue.push_batch([task("single", limits=limits) for _ in range(400)], now=NOW)
+    ended: list[Outcome] = []
+    for number in range(60):
+        leases = queue.settle(ended, fetch=8, worker="w", now=NOW + 8 * number, batches={"batch": 8}).leases
+        ended = [Outcome.finish(lease, took=1.0) for lease in leases]
+        used.update(lease.user_id for lease in leases)
+    assert used.total() > 60
+    assert 0.8 < used["batches"] / used["single"] < 1.25

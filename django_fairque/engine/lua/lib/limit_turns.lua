@@ -278,7 +278,8 @@ function limit_turns.take_companion(turn, task)
   return another
 end
 
--- Charge a turn to the places that the user has in other lanes of the limit: all lanes count together.
+-- Charge a turn to the places that the user has in other lanes of a limit: all lanes count together. `lane` is nil if the
+-- turn was at another limit.
 local function charge_other_lanes(limit, user, lane, amount)
   for _, other in ipairs(LANES) do
     local entry = other .. user.name
@@ -292,16 +293,37 @@ local function charge_other_lanes(limit, user, lane, amount)
   end
 end
 
--- Charge a turn to the user's tag at the limit. The new tag is the user's next position there. Turns in other lanes move
--- the virtual time only if lane normal has no users, as in the ring.
-function limit_turns.charge(list, turn, cost)
+local function set_tag(limit, user, tag)
+  limit.tags[user.name] = tag
+  writes.zadd(keys.limit_tags(limit.id), tag, user.name)
+end
+
+-- Charge a turn to the user's tags at the other shared limits of the task, because the task uses them too. The turn was not
+-- in the order of their users, so the virtual time of such a limit moves only if no user waits there in lane normal.
+local function charge_other_limits(limit, user, task, amount)
+  for _, other in ipairs(limits.of(task)) do
+    if other ~= limit and other.has_queue then
+      slot.touch(keys.limit_tags(other.id))
+      local tag = other.tags[user.name] or tonumber(calls.attempt('ZSCORE', keys.limit_tags(other.id), user.name) or nil) or 0
+      tag = math.max(other.vtime, tag)
+      if tag > other.vtime and other['users:normal'] == 0 then records.set(other, 'vtime', tag) end
+      charge_other_lanes(other, user, nil, amount)
+      set_tag(other, user, tag + amount)
+    end
+  end
+end
+
+-- Charge a turn to the user's tag at the limit: the cost of a task, or of a batch. The new tag is the user's next position
+-- there. Turns in other lanes move the virtual time only if lane normal has no users, as in the ring.
+function limit_turns.charge(list, turn, task, cost)
   local limit, user, lane = turn.limit, turn.user, turn.lane
   local _, place = heap.pop(users_at(list, limit, lane))
   if place > limit.vtime and (lane == 'normal' or limit['users:normal'] == 0) then records.set(limit, 'vtime', place) end
   limit.had_turn = true
   local tag = place + cost / user.weight
   charge_other_lanes(limit, user, lane, cost / user.weight)
-  writes.zadd(keys.limit_tags(limit.id), tag, user.name)
+  charge_other_limits(limit, user, task, cost / user.weight)
+  set_tag(limit, user, tag)
   local window = window_of(limit, user, lane)
   if window.ids[window.at] then
     heap.push(users_at(list, limit, lane), tag, user.name)

@@ -48,7 +48,7 @@ function limits.load(id)
   limit = {
     id = id, key = keys.limit(id), running = 0, waiting = 0, admitted = 0, ['admitted:6'] = 0, ['admitted:7'] = 0, vtime = 0, tat = 0, burst = 1, listed = 0,
     ['users:urgent'] = 0, ['users:normal'] = 0, ['users:bulk'] = 0, heads = {}, ending = 0, coming = 0, left = {}, gone = {}, places = {}, windows = {}, standing = {},
-    changed = {},
+    tags = {}, changed = {},
   }
   local flat = calls.attempt('HGETALL', limit.key) or {}
   for i = 1, #flat, 2 do limit[flat[i]] = numbers.read(flat[i + 1]) or limit[flat[i]] end

@@ -354,8 +354,10 @@ local function take_limit_turn(list, turn)
   for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- worker time that an entry missed gives no advantage
     if one.tag < one.ring_owner.vtime and not can_be_served(one) then ring.begin(one, ring.arrive(one.ring_owner)) end
   end
+  local cost = 0
   local function start(started, is_companion)
     hand_out(list, user, started, user.tag, turn.one.tag, is_companion, lane, lane == 'normal' and 'limited' or lane)
+    cost = cost + started.cost
   end
   count_turns(lane, 1)
   start(task)
@@ -364,7 +366,7 @@ local function take_limit_turn(list, turn)
     if not another then break end
     start(another, true)
   end
-  limit_turns.charge(list, turn, task.cost)
+  limit_turns.charge(list, turn, task, cost)
   for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do
     ring.count_others(one, one.ring_owner, can_be_served(one) and one.came == 0)
   end
