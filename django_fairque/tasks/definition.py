@@ -206,8 +206,8 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send a task for one call from a coroutine. Inside a database transaction, the task is sent when the
-        transaction commits.
+        """Send a task for one call, as `enqueue` does; for use in a coroutine. Inside a database transaction, the task
+        is sent when the transaction commits.
 
         ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns a handle on the task.
         """

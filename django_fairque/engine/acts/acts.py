@@ -158,7 +158,7 @@ class TaskAct:
 
     @property
     def result(self) -> str:
-        """The counts in a sentence."""
+        """A sentence with the numbers of tasks that the act has changed, that ended since, and that are still open."""
         verb = {"retry": "retried", "discard": "discarded", "move": f"moved to {self.to}", "cancel": "canceled"}[
             self.kind
         ]
@@ -243,12 +243,12 @@ class Acts:
         return self._run(change(self._shards, act_id, "stop", ("trial", "running"), "stopped", now))
 
     def undo(self, act_id: str, *, now: float | None = None) -> TaskAct:
-        """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
-        `stop` raises.
+        """Let workers restore the tasks of the act ``act_id``, except tasks that were changed after the act. Returns
+        the act. Raises what `stop` raises.
 
-        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
-        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
-        those on another shard.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started.
+        Canceled tasks get their earlier position in the queue. Tasks that depended on them and were canceled with them
+        wait again, except those on another shard.
         """
         return self._run(change(self._shards, act_id, "undo", UNDONE_FROM, "undoing", now))
 

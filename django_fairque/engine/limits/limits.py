@@ -83,7 +83,7 @@ class LimitQueue:
         self._read_all_shards(lambda shards: change(shards, self.key, self.user, ["close", end], now))
 
     def open(self, *, now: float | None = None) -> None:
-        """End the closing of the limit. Its number of places and its rate still hold."""
+        """End the closing of the limit. Its number of tasks at once and its rate still apply."""
         self._read_all_shards(lambda shards: change(shards, self.key, self.user, ["open", ""], now))
 
     def stats(self, *, now: float | None = None) -> LimitStats:

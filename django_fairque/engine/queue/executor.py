@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueueOfShards:
-    """A queue, or a view of one of its shards, whose number is ``shard``."""
+    """A queue. With ``shard``, only the shard with this number."""
 
     _parent_queue: Self | None = None
     _is_checked = False

@@ -292,8 +292,8 @@ class FairQueue(executor.QueueOfShards):
         return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task of a ``lease`` back to its old place. This neither counts as a delivery nor is charged. Raises
-        `StaleLeaseError` if the lease is not the task's current one."""
+        """Give the task of a ``lease`` back, at its old position in the queue. The lease neither counts as a delivery
+        nor is charged. Raises `StaleLeaseError` if the lease is not the task's current one."""
         self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:

@@ -1,7 +1,7 @@
 """Fingerprints of the keys that producers sign with, in a set on each shard.
 
-From these fingerprints a worker knows whether a task with a wrong signature may come from a producer with another key.
-A producer writes its fingerprint before its first push to a shard, which costs later pushes nothing.
+If a task has a wrong signature, a worker finds out from these fingerprints whether a producer signs with another key. A
+producer writes its fingerprint only before its first push to a shard.
 """
 
 from __future__ import annotations

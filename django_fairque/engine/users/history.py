@@ -104,7 +104,9 @@ def sums(
 
 
 def _by_number(record: Mapping[bytes, bytes], stored: Iterable[bytes | None], *, is_day: bool) -> dict[int, _Counts]:
-    """Return the counts by the number of the hour or day. The user's record has those of the present hour and day."""
+    """Return the counts by the number of the hour or day. The counts of the current hour and day are in the user's
+    record.
+    """
     matches = (_PLACE.fullmatch(value) for value in stored if value is not None)
     found = {int(match[1]): _read_counts(match[2]) for match in matches if match}
     if b"period" in record:

@@ -312,7 +312,7 @@ class Slot(threading.Thread):
         """Take work from the next queue that has work. Return whether any work was found."""
         queue_contexts = self._slot_pool.queue_contexts
         if self._slot_pool.urgent:
-            with suppress(IndexError):  # another slot has taken it
+            with suppress(IndexError):  # another slot has taken the work
                 self._last_queue = self._slot_pool.urgent.popleft() - 1
         for _ in queue_contexts:
             self._last_queue += 1

@@ -5,7 +5,7 @@ local lists = {}
 
 function lists.pack(list)
   local parts = {}
-  for i = 1, #list do -- make no string for each part: that took as long as handing out a task
+  for i = 1, #list do -- a string for each part would take as much time as handing out a task
     parts[3 * i - 2], parts[3 * i - 1], parts[3 * i] = #list[i], ':', list[i]
   end
   return table.concat(parts)

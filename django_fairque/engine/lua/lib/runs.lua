@@ -1,4 +1,4 @@
--- The data of a task that the end of its run needs, kept in memory. Used by settle.
+-- Keeps in memory the data of running tasks that is needed when their runs end. Used by settle.
 --
 -- Most outcomes are reported soon after their tasks were handed out, to the same function. So the function keeps the
 -- data of the tasks that it handed out last, and a call that reports outcomes checks with one command whether the
@@ -33,8 +33,8 @@ function runs.forget(key)
   kept_before[key] = nil
 end
 
--- Find out which of the tasks with these ids are kept and still run as they were handed out. If the record of one of
--- them is gone, none of the kept data is used.
+-- Find the kept tasks among these ids that still have the lease with which they were handed out. If the record of one
+-- of them is gone, none of the kept data is used.
 function runs.confirm(ids)
   confirmed = {}
   local wanted, found = {}, {}
