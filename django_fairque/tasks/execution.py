@@ -222,7 +222,7 @@ class Call:
         """Return the outcome of each run. The time is divided equally between the runs of a batch, because the time of
         a single item is unknown.
         """
-        values, self.values = self.values, ()  # otherwise an error, its traceback and this frame keep each other alive
+        values, self.values = self.values, ()  # the error, its traceback and this frame would keep each other alive
         if not self._is_batch:
             return [_outcome(self._runs[0], values[0], self._took)]
         took = self._took / len(self._runs)

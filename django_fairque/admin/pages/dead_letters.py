@@ -114,7 +114,7 @@ class DeadLettersPage(AdminPage):
     @property
     def subject(self) -> str:
         if "as_act" in self.request.POST:
-            return ""  # the audit names the act
+            return ""  # no message, because the audit log shows the act
         is_all = self.request.POST["action"].endswith("_all")
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 

@@ -149,7 +149,7 @@ def _local(moment: float) -> datetime:
 def _ticks(found: Forecast) -> Iterator[tuple[float, str]]:
     """Yield every third full hour in the page's time zone: its position from 0 to 100, and its label."""
     for edge, _ in found.scheduled[1:]:
-        at = edge + -_local(edge).minute % 60 * 60  # the offset of a time zone from UTC may include half an hour
+        at = edge + -_local(edge).minute % 60 * 60  # the offset of a time zone from UTC may contain half an hour
         hour = _local(at).hour
         if hour % HOURS_PER_TICK == 0 and at < found.end:
             yield round((at - found.begin) / (found.end - found.begin) * 100, 2), f"{hour:02}:00"

@@ -373,7 +373,7 @@ def change(
 ) -> Operation[TaskAct]:
     act = yield from get(shards, act_id)
     fields: list[Any] = ["state", to, "reason", ""]
-    if to == "running":  # only further failures stop the act again
+    if to == "running":  # from now on, only new failures can stop the act
         fields += ["stop_after", act.same_error + act.stop_after]
 
     def call() -> Operation[TaskAct]:
@@ -474,7 +474,7 @@ def advance(shards: Shards, mover: moves.Mover | None, now: float | None) -> Ope
         elif mover is not None:
             try:
                 yield from _advance_act(shards, act, mover, now)
-            except moves.OtherQueueError as error:  # the other acts go on
+            except moves.OtherQueueError as error:  # an error of one act does not stop the other acts
                 logger.warning(
                     "queue %s: act %s waits, because queue %s can't be used: %s", shards.name, act.id, act.to, error
                 )
@@ -582,7 +582,7 @@ def _change_tasks(
     rows, cursor = yield from _find_tasks(shard, act, part.cursor, most)
     if act.kind == "cancel":
         before = ("",)
-    elif act.kind == "move" and mover:  # the script skips letters with a wrong number of deaths
+    elif act.kind == "move" and mover:  # the script skips a dead letter whose number of deaths differs
         movable = yield from moves.find_movable(shard, mover, act.to, [row[0] for row in rows])
         rows, after = [(name, died if name in movable else 0) for name, died in rows], ("moved",)
     script, done = {"retry": "requeue", "move": "discard"}.get(act.kind, act.kind), list[str]()

@@ -338,7 +338,7 @@ def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) ->
 
 
 def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) -> Operation[int]:
-    # Remove duplicates, because the discarding script would count a letter each time.
+    # Remove duplicates: the script that discards would count a dead letter twice.
     keys = list(dict.fromkeys(map(_key, check_list(entry_ids, "entries' ids"))))
     places = yield from shards.locate(task_id for task_id, _ in keys)
     parts: dict[Commands, list[Key]] = {}
@@ -362,7 +362,7 @@ def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | No
 
 
 def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
-    duration(older_than, "older_than")  # None would mean no filter, and remove all letters
+    duration(older_than, "older_than")  # raises an error for None, with which all dead letters would be removed
 
     def forget(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
@@ -573,7 +573,7 @@ def letters_page(
             if len(scores) < count:
                 return ResultPage(found, None)
             place, left = place + count, left - count
-            count = min(DEAD_LETTERS_PER_READ, left)  # the filters leave most letters out, so read the rest at once
+            count = min(DEAD_LETTERS_PER_READ, left)  # few dead letters match, so read the rest at once
         return ResultPage(found, at)
 
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))

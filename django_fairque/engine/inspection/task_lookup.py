@@ -319,7 +319,7 @@ class RunView:
         if states.get(TaskState.FAILED):
             return "failed"
         if states.get(TaskState.DEFERRED):
-            return "running"  # the tasks wait for tasks outside the run
+            return "running"  # the deferred tasks wait for tasks of other runs
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 

@@ -169,7 +169,7 @@ def unpack(data: bytes) -> list[bytes]:
     while at < len(data):
         colon = data.index(b":", at)
         size = int(data[at:colon])
-        if size < 0:  # otherwise the loop would go back and never end
+        if size < 0:  # a negative length would make the loop endless
             raise ValueError(f"expected a packed list, got a part of {size} bytes in {data[:50]!r}")
         end = colon + 1 + size
         parts.append(data[colon + 1 : end])

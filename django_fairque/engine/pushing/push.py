@@ -133,7 +133,7 @@ def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | 
     check_tasks(tasks)
     home, graph, mine = yield from _split_graph(shards, tasks, run_id or (tasks[0].run_id if tasks else ""))
     done = yield from _push_in_slices(home, [tasks[index] for index in mine], now, graph)
-    known = dict(zip(mine, done, strict=True))  # the tasks on other shards are accepted with those at home
+    known = dict(zip(mine, done, strict=True))  # this call also accepts the tasks on other shards
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
@@ -325,7 +325,7 @@ def _push_in_slices(
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
     plans = []
-    for part in parts:  # plans are looked up before the calls are sent
+    for part in parts:  # the plans of users are looked up before any call is sent
         plans.append((yield from find_plans(commands, part)))
     calls = (
         commands.call("push", push_args(commands, part, NO_GRAPH, known), now, reply=new_nonce())

@@ -355,7 +355,7 @@ def add_on_shard(
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
-            schedule = replace(schedule, start=known.start)  # the run times continue from the earlier start
+            schedule = replace(schedule, start=known.start)  # the run times are still counted from the earlier start
         if known is None and (yield from count([commands])) >= MAX_SCHEDULES:
             raise too_many(commands)
         following = None
@@ -554,7 +554,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
             plans = yield from find_plans(commands, [made])
             pushed = push_args(commands, [made], Graph(mode=1) if run.behind else NO_GRAPH, plans=plans)
             task_id = made.task_id
-        except TaskValidationError as invalid:  # for example because a limit was lowered
+        except TaskValidationError as invalid:  # the push was refused, for example because a limit was lowered
             run, error = replace(run, happened="refused"), str(invalid)
     before = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following)]
     last = json.dumps([run_time, moment, task_id]) if task_id else ""

@@ -24,6 +24,6 @@ def write_fingerprint(commands: Commands) -> Operation[None]:
     signing_key = commands.config.signing_key
     key = signing_key.read()
     if key is not None and signing_key.is_producer:
-        with suppress(NotPermittedError):  # the server's access rules may be older than this set
+        with suppress(NotPermittedError):  # the server's access rules may not permit this set yet
             yield Read([("SADD", commands.keys(SIGNING_KEYS), fingerprint(key))])
     commands.has_written_fingerprint = True

@@ -356,7 +356,7 @@ class ShardScheduler:
             self._end_turn(index, len(reply.leases))
         first = reply.newcomers
         self.record_lanes(index, first.lanes if first else frozenset(), first.urgent_tag if first else 0.0)
-        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # each list of the request has a head
+        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the reply has one head for each list
             order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
 

@@ -222,7 +222,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
-    first = now // 60 // per_span * per_span - minutes + per_span  # at round times: a reload shows the same spans
+    first = now // 60 // per_span * per_span - minutes + per_span  # round, so that a reload shows the same spans
     reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
     replies, size = (yield Read(reads)), len(shards)
     filled = [fill_quiet_minutes(replies[shard::size]) for shard in range(size)]
@@ -339,7 +339,7 @@ def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int
     hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
     parts = ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS))
-    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # otherwise the field has an older hour
+    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # another field is of an older hour
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:

@@ -94,11 +94,11 @@ class FastConnectionPool(redis.BlockingConnectionPool):
         if self._last and self.pid == os.getpid():
             try:
                 connection = self._last.pop()
-            except IndexError:  # another thread took the connection
+            except IndexError:  # another thread took this connection from the pool
                 return super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
             is_ready = False
             try:
-                is_ready = not connection.can_read()  # the server has not closed the connection
+                is_ready = not connection.can_read()  # nothing to read: the server has not closed the connection
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
                 pass
             finally:  # also if a time limit raises an error: otherwise the pool would lose one connection for good
@@ -246,7 +246,7 @@ class Connection(SharedConnection):
                 yield connection.read_response(disable_decoding=True)
         finally:
             if waiting or sys.exc_info()[0] is not None:
-                connection.disconnect()  # other calls must not get the unread replies
+                connection.disconnect()  # close the connection, because other calls must not get the unread replies
             pool.release(connection)
 
 
@@ -273,7 +273,7 @@ class AsyncConnection(SharedConnection):
             return await connection.read_response(disable_decoding=True)
         except redis_errors.ResponseError:
             raise
-        except BaseException:  # a canceled coroutine also returns its connection
+        except BaseException:  # a canceled coroutine must also return its connection to the pool
             await connection.disconnect(nowait=True)
             raise
         finally:

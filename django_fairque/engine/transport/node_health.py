@@ -84,7 +84,7 @@ def unreachable_nodes(client: Any) -> UnreachableNodes:
 
 
 def record_result(client: Any, request: SingleRequest, error: Exception | None) -> None:
-    """Record the result of a request to one node. A read records the result of each of its nodes itself."""
+    """Record the result of a request to one node. A read goes to several nodes, and records their results itself."""
     if not clusters.is_cluster(client) or isinstance(request, Read) or not clusters.knows_nodes(client):
         return
     if (key := clusters.get_key(request)) and (node := _owner(client, key)):

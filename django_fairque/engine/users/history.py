@@ -81,7 +81,7 @@ def history(commands: Commands, user_id: str, hours: int, days: int, now: float 
         for kind in (b"h", b"d")
     )
     hour = (now_us(now) if now is not None else int(time[0]) * 1_000_000) // HOUR_MICROSECONDS
-    hour = max(hour, int(record.get(b"period", 0)))  # the engine's time never goes back
+    hour = max(hour, int(record.get(b"period", 0)))  # use the later time, because the engine's time never goes back
     return UserHistory(_periods(by_hour, hour, hours, 3600), _periods(by_day, hour // 24, days, 86_400))
 
 

@@ -84,7 +84,7 @@ def _after_in_child() -> None:
             fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
             watch = select.poll()
             watch.register(own, 0)
-            if watch.poll(0):  # the original process has already ended
+            if watch.poll(0):  # the worker process has already ended
                 os._exit(1)
 
 

@@ -469,7 +469,7 @@ class Slot(threading.Thread):
     def _on_coroutine_end(self, job: event_loop.Job) -> None:
         """Record the outcomes of the ended coroutine and begin the slot's next work. Runs on the event loop."""
         coroutine = self._coroutine
-        if coroutine is None or coroutine.job is not job:  # the job could not be submitted
+        if coroutine is None or coroutine.job is not job:  # the job was not submitted to the loop
             return
         if coroutine.runs[0].log_capture is not None:  # sending the log lines to the server would block the loop
             self.wake()

@@ -277,7 +277,7 @@ class FetchPlanner:
     def set_draining(self, *, is_draining: bool) -> None:
         """Stop fetching if ``is_draining``, else fetch again. Can be called from any thread; call `next_call` afterwards."""
         self.is_draining = is_draining
-        self.exhausted = self.exhausted and is_draining  # after draining, many new tasks may be waiting
+        self.exhausted = self.exhausted and is_draining  # after the end of draining, many new tasks may be waiting
 
     # --- the next call ---
 
@@ -543,7 +543,7 @@ class FetchPlanner:
     def _fetch_size(self, now: float) -> int:
         if not self._may_fetch:
             return 0
-        missing = len(self._buffer.open_batches)  # one turn of a user brings all waiting tasks of the batch
+        missing = len(self._buffer.open_batches)  # one turn of a user can fill a batch
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, missing, now) - pending)
 

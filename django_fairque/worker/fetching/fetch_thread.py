@@ -393,7 +393,7 @@ class WakeupThread(threading.Thread):
             return
         try:
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
-        except FairQueueError as error:  # other workers find the tasks at their next poll
+        except FairQueueError as error:  # if this fails, other workers find the tasks at their next poll
             self._outage.record_failure(error)
         except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
             logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

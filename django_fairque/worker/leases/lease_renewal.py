@@ -358,7 +358,7 @@ class LeaseRenewal(threading.Thread):
         """Take the next step of each act on many tasks."""
         try:
             canceled = queue.parent_queue.with_retry_timeout(0.0).acts.advance(Mover(get_queue, is_genuine))
-        except FairQueueError as error:  # the next sweep of a worker takes the step
+        except FairQueueError as error:  # after an error, the next sweep of any worker takes the step
             logger.warning("queue %s: acts on many tasks could not go on: %s", queue.name, error)
         else:
             self._on_announcements([TaskEnding(queue.name, task_id, "canceled", "") for task_id in canceled])

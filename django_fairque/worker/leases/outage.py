@@ -127,8 +127,8 @@ class Outages:
         return any(outage.has_answered for outage in self._outages.values())
 
     def unreachable_shards(self) -> list[int]:
-        """Return the shards that do not answer, and those whose node is known to be unreachable, because not every
-        shard of such a node is tried.
+        """Return the shards that do not answer, and all other shards on nodes that are known to be unreachable, because
+        not every shard of such a node is tried.
         """
         return [
             shard_index

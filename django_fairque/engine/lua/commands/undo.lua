@@ -76,7 +76,7 @@ local function wait_again(task)
     writes.sadd(keys.waiting(id), task.id)
     if task.raw.policy then writes.sadd(keys.reacting(id), task.id) end
   end
-  writes.flush() -- edges are written before the record
+  writes.flush() -- write the edges before the record
   counters.count('edges', #task.blockers)
   redis.call('HSET', task.key, 'state', 'deferred')
   writes.zadd(K['state:deferred'], task.expires or clock.NEVER, task.id)

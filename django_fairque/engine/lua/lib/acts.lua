@@ -47,7 +47,8 @@ function acts.touch(id)
   slot.touch(P .. 'act_tasks:' .. id)
 end
 
--- Note a dependent that was canceled with a task of an act. An act whose data has expired can't be undone any more.
+-- Record that a dependent was canceled together with a task of an act. Nothing is recorded if the data of the act has
+-- expired, because the act can't be undone any more.
 function acts.add_dependent(id, task)
   if redis.call('EXISTS', P .. 'act_tasks:' .. id) == 0 then return end
   redis.call('RPUSH', P .. 'act_tasks:' .. id, task.id)

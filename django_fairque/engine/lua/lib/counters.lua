@@ -102,7 +102,7 @@ local function write(moment)
     n = n + 2
   end
   redis.call('HSET', key, unpack(written, 1, n))
-  for i = 3, n, 2 do changed[written[i]] = nil end -- a new table would grow again with each field
+  for i = 3, n, 2 do changed[written[i]] = nil end -- clear the table and keep it: a new table would grow again with each field
   shard.revision = revision
   keep_stats()
 end

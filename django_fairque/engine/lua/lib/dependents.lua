@@ -53,7 +53,7 @@ local function add_dependents(tasks, source, ids, limit, seen, is_failed)
         tasks[#tasks + 1] = task
       end
     elseif not seen[id] then
-      writes.srem(source, id) -- this entry's task is not deferred any more
+      writes.srem(source, id) -- the entry is outdated: its task is not deferred any more
     end
     seen[id] = true
   end
@@ -63,7 +63,7 @@ end
 local function next_dependents(source, ended, limit, is_failed)
   local tasks, seen = {}, {}
   local ids = calls.attempt('SRANDMEMBER', source, limit) or {}
-  if #ids == limit then -- the set may have more members
+  if #ids == limit then -- the set may have more members than were read
     add_dependents(tasks, keys.first(ended), calls.attempt('SRANDMEMBER', keys.first(ended), limit) or {}, limit, seen, is_failed)
   end
   add_dependents(tasks, source, ids, limit, seen, is_failed)

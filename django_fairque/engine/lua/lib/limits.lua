@@ -164,7 +164,7 @@ function limits.reconsider(id, load_user)
   if not limit.has_queue then
     limit.owner = load_user(limits.owner_name(id))
     read_heads(limit)
-    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- the count was wrong: no task waits
+    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- correct the count: no task waits
   end
   return limit
 end
@@ -400,7 +400,7 @@ local function save_limit(limit)
   if limit.waiting == 0 then -- no task waits, so no user is at the limit
     for _, lane in ipairs(LANES) do
       if limit[USERS[lane]] > 0 then
-        writes.flush() -- a user may have returned in this call
+        writes.flush() -- a parked user may have returned to the limit in this call
         redis.call('DEL', keys.limit_users(limit.id, lane))
         set(limit, USERS[lane], 0)
       end
@@ -427,7 +427,7 @@ local function save_limit(limit)
     if not is_used then redis.call('PEXPIRE', limit.key, time_left) elseif was_idle then redis.call('PERSIST', limit.key) end
   else
     if not limit.is_new then redis.call('DEL', limit.key, keys.limit_tags(limit.id)) end
-    by_id[limit.id] = nil -- the next use reads the limit again
+    by_id[limit.id] = nil -- so that the next use in this call reads the limit again
   end
   limit.is_new = false
   records.forget_changes(limit)

@@ -15,7 +15,7 @@ function lists.unpack(text)
   while at <= #text do
     local colon = string.find(text, ':', at, true)
     local size = tonumber(string.sub(text, at, colon - 1))
-    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- otherwise the loop would not end
+    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- a negative length would make the loop endless
     list[#list + 1] = string.sub(text, colon + 1, colon + size)
     at = colon + size + 1
   end

@@ -30,7 +30,7 @@ end
 
 function records.forget_changes(one)
   local changed = one.changed
-  for field in pairs(changed) do changed[field] = nil end -- a new table would grow again with each field
+  for field in pairs(changed) do changed[field] = nil end -- clear the table and keep it: a new table would grow again with each field
 end
 
 local TEXTS = records.TEXTS

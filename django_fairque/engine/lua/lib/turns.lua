@@ -311,7 +311,7 @@ local function take_turn(list, lane, group, limit)
     one = load_entry(list, one, lane)
     if not one then return end
     local place_now = place_since(one, shard_place, lane)
-    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- another list has served this entry in this call
+    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- the list before this one has served this entry in this call
   elseif not can_start(one, lane) then
     return -- a turn in another lane, or at a limit, used the last task that it may start
   end

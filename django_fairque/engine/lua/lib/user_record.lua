@@ -195,7 +195,7 @@ end
 function user_record.note_changes(user)
   local layout, changed, has_grown = user.layout, user.changed, false
   for field in next, changed do
-    changed[field] = nil -- a new table would grow again with each field
+    changed[field] = nil -- clear the table and keep it: a new table would grow again with each field
     local bit = BITS[field]
     if bit then
       local part = layout[bit.part]
