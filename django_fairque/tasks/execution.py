@@ -301,8 +301,9 @@ UNKNOWN_TASK_GRACE_SECONDS = 600.0
 UNKNOWN_TASK_DELAY_SECONDS = 30.0
 """Seconds until a task with an unknown name is offered again, perhaps to a worker that knows the name."""
 MAX_UNKNOWN_TASKS = 10_000
-"""Maximum number of tasks with unknown names that are remembered. When this number is reached, new ones stay put off
-until there is room."""
+"""Maximum number of tasks with unknown names that are remembered. When this number is reached, new tasks with unknown
+names are put off until there is room.
+"""
 MAX_UNKNOWN_NAMES = 100
 """Maximum number of unknown names that are remembered for reports."""
 UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS

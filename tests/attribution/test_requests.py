@@ -214,7 +214,7 @@ def test_an_async_view_under_wsgi_has_its_user(client: Client, note: Any, ann: U
     assert [call.user_id for call in fairque] == [str(ann.pk)]
 
 
-async def test_enqueue_in_a_coroutine_raises_advice(aclient: AsyncClient, note: Any, ann: User) -> None:
+async def test_enqueue_in_a_coroutine_raises_an_error_with_advice(aclient: AsyncClient, note: Any, ann: User) -> None:
     await aclient.aforce_login(ann)
     response = await aclient.get("/blocks/")
     assert "use `await task.aenqueue(…)`" in response.content.decode()

@@ -119,7 +119,9 @@ class DeadLettersPage(AdminPage):
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
     def get_return_url(self) -> str:
-        """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
+        """Return the URL of the list of groups if the action was started there. The forms of that list post to the
+        address of one group.
+        """
         if self.act_id or self.request.POST.get("from") != "groups":
             return super().get_return_url()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}

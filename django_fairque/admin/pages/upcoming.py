@@ -94,7 +94,7 @@ def _limit_marks(plans: Sequence[ScheduleForecast]) -> list[Sequence[PlannedRun]
     most runs are merged.
     """
     found: list[Sequence[PlannedRun]] = [plan.runs for plan in plans]
-    left = MAX_MARKS - len(found)  # each schedule has at least one mark
+    left = MAX_MARKS - len(found)  # at least one run of each schedule is drawn
     for index in sorted(range(len(found)), key=lambda index: len(found[index])):
         if len(found[index]) > left + 1:
             runs = plans[index].runs

@@ -45,7 +45,7 @@ MAX_DEAD_LETTERS_READ = 10_000
 """The largest number of letters that one call reads to group, count or filter them: 0.2 s for all."""
 
 Key = tuple[str, int]
-"""A task's id, and the number of times that it had become a dead letter."""
+"""The key of an entry: a task's id, and the number of times that the task had become a dead letter."""
 T = TypeVar("T")
 Act = Callable[[Commands, Sequence[Key]], Operation[int]]
 """A change of the dead letters with these keys on one shard. The operation returns how many it has changed."""
@@ -377,7 +377,8 @@ def _change_all(
 ) -> Operation[int]:
     """Change the matching letters in slices, oldest first.
 
-    The scan ends after as many letters as there were at the start: letters that come meanwhile have a later position.
+    The scan ends after as many dead letters as existed at its start: those that are added meanwhile have later
+    positions.
     """
     if limit is not None and not is_integer(limit, 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
@@ -447,8 +448,8 @@ def in_us(score: float) -> str:
 class DeadLetterScan:
     """The oldest ``most`` letters of a shard, or the newest letters, a slice at a time.
 
-    The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip
-    letters.
+    The scan continues at a score and not at a rank: if other processes remove dead letters meanwhile, ranks would skip
+    some.
     """
 
     def __init__(self, commands: Commands, most: int, *, newest_first: bool = False) -> None:

@@ -176,7 +176,7 @@ def user_names(
 
 
 RANKS_PER_READ = 64
-"""The number of ranks that one round trip reads in a search for a name."""
+"""The number of members of a sorted set that one round trip reads in the search for a name."""
 IDLE_USERS_READ = 1000
 """The number of idle users, the latest first, in which one page searches for a prefix. The server does not sort idle
 users by name."""

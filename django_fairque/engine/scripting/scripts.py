@@ -88,7 +88,7 @@ end
 
 IDLE_FUNCTION = "{name}_idle"
 """The name of a library's function that returns the seconds since another function of the library was called. The
-function knows only the number of calls, so it counts from the first of its own calls that found the current number. A
+function knows only the number of calls, so it counts from its first call that found the current number. A
 test passes the time, in seconds since the epoch."""
 
 _FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSION!r}"

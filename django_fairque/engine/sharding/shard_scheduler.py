@@ -41,7 +41,7 @@ class FairShardOrder:
     """The order of ``size`` shards. Not thread-safe, which does no harm: at worst a shard is served once out of turn.
 
     The next user of a shard is a newcomer, or has a tag. The position of a newcomer is the position up to which the
-    shard would serve an overdue user first. Of two newcomers, the one that came earlier is next.
+    shard would serve an overdue user first. If both are newcomers, the earlier newcomer is next.
     """
 
     def __init__(self, size: int) -> None:

@@ -103,7 +103,7 @@ class ReleaseComparison:
 
     @property
     def has_recovered(self) -> bool:
-        """True if the difference is less than half of the difference from which on `is_worse` is True."""
+        """True if the difference is less than half of the smallest difference with which `is_worse` is True."""
         return not (self._is_slower(RECOVERED_PART) or self._fails_more(RECOVERED_PART))
 
     def _is_slower(self, part: float) -> bool:

@@ -49,7 +49,7 @@ KEYLESS_COMMANDS = ("TIME", "INFO")
 
 
 def is_cluster(client: Any) -> bool:
-    return hasattr(client, "get_node_from_key")  # a method of the class, because the client may know no node yet
+    return hasattr(client, "get_node_from_key")  # method of the class: the client may know no node yet
 
 
 def knows_nodes(client: Any) -> bool:

@@ -35,7 +35,8 @@ REACHABLE_ERRORS = (redis_errors.AuthenticationError, redis_errors.Authorization
 class UnreachableNodes:
     """The nodes of one client's cluster that did not answer the last request. Thread-safe.
 
-    Requests to all shards leave such a node out for `LEFT_OUT_SECONDS`. Then the next request tries it again.
+    Requests to all shards leave such a node out for `LEFT_OUT_SECONDS`. The next request after that includes the node
+    again.
     """
 
     def __init__(self) -> None:

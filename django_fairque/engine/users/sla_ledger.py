@@ -44,7 +44,7 @@ MAX_SLA_USERS = 50
 """The largest number of users in a ledger."""
 MAX_WAITING, MAX_OTHERS = 100, 30
 """The largest numbers of tasks of a shard that are read: first of tasks whose check is due, of late tasks, and of tasks
-whose check comes soon; second of tasks whose check comes later. Of longer lists, a sample from all parts is read.
+whose check comes soon; second of tasks whose check comes later. From longer lists, a sample of all parts is read.
 """
 _WINDOWS = 10
 _LANE_OF: dict[bytes, Lane] = {b"u": "urgent", b"n": "normal", b"b": "bulk"}

@@ -51,9 +51,7 @@ MAX_BUFFERED_SECONDS = 1.0
 MAX_CONCURRENT_CALLS = 2
 """Maximum number of calls in progress at once."""
 FETCH_AHEAD_LEASES = 2
-"""The number of leases that an idle worker requests before there is work: one more than its single slot needs, to find
-out whether more tasks are ready.
-"""
+"""Number of leases that an idle worker requests before there is work: one too many, to see whether more is ready."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Minimum seconds between two checks for due tasks. The server may have more due tasks than one call starts."""
 MAX_DUE_CHECK_SECONDS = 0.1
@@ -96,8 +94,7 @@ class FetchCall:
     made_at_event: int = 0
     """Value of `SlotBudget.events` when the call was made."""
     is_fetch_ahead: bool = False
-    """Whether the call is sent directly after a wait for work on the same connection (`FetchPlanner.plan_fetch_ahead`).
-    """
+    """Whether the call is sent after a wait for work on its connection (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Position of the call's shard among the shards of its queue."""
     lane_limits: LaneLimits | None = None
@@ -147,9 +144,7 @@ class FetchPlanner:
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.separate: set[int] = set()
-        """Tokens of leases that separate processes have, and that are not over. Each of these leases occupies a slot of
-        this worker.
-        """
+        """Tokens of unfinished leases that separate processes have. Each such lease occupies a slot of this worker."""
         self.tokens: set[int] = set()
         """Tokens of all leases that this planner holds: in the buffer, of running tasks, and with unreported outcomes."""
         self.exhausted = False
@@ -217,9 +212,7 @@ class FetchPlanner:
 
     @property
     def looks_after_calls(self) -> bool:
-        """Return whether this planner depends on calls of other planners: it wants tasks, or could not begin to wait
-        for tasks.
-        """
+        """Return whether other planners' calls affect this planner: it wants tasks, or could not begin a wait."""
         return self.wants_tasks or (self.exhausted and not self._waits)
 
     @property
@@ -261,9 +254,7 @@ class FetchPlanner:
 
     @property
     def occupied_slots(self) -> int:
-        """Return the number of slots that the planner's leases occupy or will occupy. Leases that wait for their batch
-        are not counted.
-        """
+        """Return the number of slots that the leases occupy or will occupy, without leases that wait for their batch."""
         leases = self.held - len(self.outcomes) - self._buffer.held_back + len(self.separate)
         if not self._companions:
             return leases
@@ -716,9 +707,7 @@ class SlotBudget:
         self.last_leases[planner.turn.scheduler] = self.events
 
     def fetch_size(self, planner: FetchPlanner, for_batches: int, now: float) -> int:
-        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and ``for_batches`` more
-        that fill batches.
-        """
+        """Return how many leases the ``planner`` may fetch: for free slots, its buffer, and open batches."""
         if not self.is_shared:
             free = self.options.concurrency - planner.occupied_slots
         elif self.has_turn(planner, now):
@@ -794,8 +783,7 @@ class SlotBudget:
 
     @property
     def may_fetch_ahead(self) -> bool:
-        """Return whether a planner may request tasks before there are any. Only the single planner of an idle worker
-        may do this.
+        """Return whether a planner may request tasks ahead. Only the single planner of an idle worker may do this.
 
         With several planners, each planner would fetch tasks, more than there are slots. A running task that keeps the
         interpreter lock would delay tasks fetched ahead, although another worker could begin them."""

@@ -8,10 +8,10 @@
 
 local runs = {}
 
--- `kept` has the tasks by the key of their record; `kept_before` has the tasks that `kept` had when it was last full. A
--- task is kept together with the table of counters: as long as that table is the same, nothing but this function has
--- written to the shard. Invariant: if this function changes a record while its task runs or at the end of the run, the
--- same call calls `runs.forget`.
+-- `kept` has the tasks by the key of their record; when `kept` is full, it becomes `kept_before`, and a new table
+-- begins. A task is kept together with the table of counters: as long as that table is the same, nothing but this
+-- function has written to the shard. Invariant: if this function changes a record while its task runs or at the end of
+-- the run, the same call calls `runs.forget`.
 local KEPT = 500
 local kept, number_kept, kept_before = {}, 0, {}
 local confirmed = {} -- by key: the kept tasks of this call whose records exist

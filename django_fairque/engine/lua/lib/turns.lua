@@ -261,8 +261,8 @@ local function find_guaranteed(list)
   return nil
 end
 
--- Return whether lane normal, or lane bulk, must be read to decide which lane is next. It need not be read if a higher
--- lane is first (`leads`), no task waits at a limit, and the lane can't be due.
+-- Return whether lane normal, or lane bulk, must be read to decide which lane is next. The lane need not be read if a
+-- higher lane is first (`leads`), no task waits at a limit, and the lane can't be due.
 local function is_needed(list, lane, leads)
   return is_open(lane) and (not leads or not list.is_in_turn or limits.are_waiting() or lanes.may_be_due(lane))
 end
