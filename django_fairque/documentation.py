@@ -160,7 +160,7 @@ def nearest_titles(query: str) -> list[str]:
 def _match_messages(line: str, entries: Sequence[Explanation]) -> list[Explanation]:
     matched = [(entry.matched_letters(line), entry) for entry in entries]
     matched.sort(key=lambda found: -found[0])
-    # A part of a longer message may be a message as well.
+    # A message may be a part of a longer message.
     return [entry for letters, entry in matched if letters and letters * 2 >= matched[0][0]]
 
 

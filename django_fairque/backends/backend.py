@@ -121,7 +121,7 @@ class FairqueBackend(BaseTaskBackend):
         sent, definition, given, named, now = self._call(task, args, kwargs)
         handle = definition.enqueue(*given, **named)
         result: TaskResult[P, R] = results.build_enqueued_result(sent, handle, given, named, now)
-        if current_interceptor() is not None:  # in a test, the task may have run already
+        if current_interceptor() is not None:  # in a test, the task may already have run
             result.refresh()
         return result
 
@@ -191,7 +191,7 @@ class FairqueBackend(BaseTaskBackend):
         try:
             declared = conf.get_config().queues
         except ConfigurationError:
-            return found  # the check of the configuration reports the mistake
+            return found  # a mistake in the configuration is reported by its check
         expected = ", ".join(map(repr, declared))
         for name in sorted(self.queues - set(declared)):
             text = f"QUEUES of {where}: {name!r} is not a queue of django_fairque; expected some of {expected}"

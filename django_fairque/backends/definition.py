@@ -205,7 +205,7 @@ def register(task: AnyTask, given: PathOptions, user_of: UserOf) -> DjangoDefini
     queue, priority = given.queue or task.queue_name, task.priority if given.priority is None else given.priority
     options = replace(given.for_task(task, priority), queue=queue, user=user)
     definition = DjangoDefinition(runner(task), name, options, task)
-    _ = definition.signature  # computed once here, for all copies that `copy_with_task` makes
+    _ = definition.signature  # compute the signature once, for all copies that `copy_with_task` makes
     registry.register(definition)
     signals.task_pushed.connect(announce, sender=name, dispatch_uid="django_fairque.backends")
     return definition

@@ -72,7 +72,7 @@ class ResultBackoff:
         error with its traceback, and includes the attempt.
         """
         result = _failed_results.pop(lease.key, None)
-        if result is None:  # a time limit ended the attempt from outside
+        if result is None:  # a time limit ended the attempt, so no result was recorded
             definition: Any = registry.find(lease.name)
             result = results.build_running_result(definition.task, lease, definition.options.queue, ())
             results.update(result, **_ended(result, error))
@@ -88,7 +88,7 @@ def runner(task: AnyTask) -> Callable[..., Any]:
     signature = inspect.signature(task.func)
     parameters = list(signature.parameters.values())
     if task.takes_context:
-        del parameters[0]  # callers pass the other arguments only
+        del parameters[0]  # callers pass all arguments except the context
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # read by inspect.signature
     return run
 
@@ -191,7 +191,7 @@ class _Attempt:
         return True
 
     def _keep_for_backoff(self, error: BaseException) -> None:
-        while len(_failed_results) >= MAX_FAILED_RESULTS:  # remove results whose next attempt was never planned
+        while len(_failed_results) >= MAX_FAILED_RESULTS:  # remove results whose next attempt never came
             _failed_results.pop(next(iter(_failed_results), None), None)  # type: ignore[arg-type]
         result = copy.copy(self.result)
         results.update(result, **_ended(result, error))

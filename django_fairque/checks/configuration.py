@@ -176,7 +176,7 @@ def _list_base_paths(path: str) -> set[str]:
     """Return the dotted paths of a middleware and of its base classes."""
     try:
         bases = getattr(import_string(path), "__mro__", ())
-    except ImportError:  # Django reports a middleware that cannot be imported
+    except ImportError:  # Django itself reports a middleware that can't be imported
         bases = ()
     return {path, *(f"{base.__module__}.{base.__qualname__}" for base in bases)}
 

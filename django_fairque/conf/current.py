@@ -217,7 +217,7 @@ def _test_interceptor() -> Interceptor | None:
         from django.utils.module_loading import import_string
 
         _current.test_interceptor = import_string("django_fairque.testing.capture.begin_to_capture")()
-        reset_config()  # the configuration may have been loaded before the test run began
+        reset_config()  # a configuration that was loaded before the test run is not used
     return _current.test_interceptor if get_config().capture_in_tests else None
 
 

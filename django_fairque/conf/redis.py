@@ -522,7 +522,7 @@ def _primary_of_sentinels(config: RedisConfig, package: str, common: dict[str, A
         "protocol": 2,
         "username": sentinel.username,
         "password": sentinel.password.get_secret_value() if sentinel.password else None,
-        # short, because the next sentinel is tried if one does not answer
+        # a short time-out: if a sentinel does not answer, the next one is tried
         "socket_timeout": config.socket_connect_timeout,
         "socket_connect_timeout": config.socket_connect_timeout,
     }

@@ -64,7 +64,7 @@ def split_list(value: Any) -> Any:
     if not isinstance(value, str):
         return list(value) if isinstance(value, (tuple, set, frozenset)) else value
     if value.lstrip().startswith("["):
-        return json.loads(value)  # the error is a ValueError, so the message contains the field's description
+        return json.loads(value)  # raises a ValueError, for which the message describes the field
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
@@ -271,7 +271,7 @@ class TopLevelOptions(Options):
     @field_validator("tracing")
     @classmethod
     def _can_trace(cls, tracing: bool) -> bool:
-        with suppress(ModuleNotFoundError):  # raised if the parent package is not installed
+        with suppress(ModuleNotFoundError):  # raised if the package opentelemetry is not installed
             if not tracing or find_spec("opentelemetry.trace"):
                 return tracing
         raise problem(

@@ -314,7 +314,7 @@ def find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[tuple[str,
     }
     for name, value in sorted(environ.items()):
         path = _variable_path(name)
-        # Kubernetes sets variables with such names or values
+        # ignored: Kubernetes sets variables with such names or values
         if len(path) > 1 or path[0] in _KEYS_WITHOUT_LEVEL or value.startswith("tcp://"):
             continue
         if path[0] in meant:
@@ -347,7 +347,7 @@ def read_file(path: object, named_by: str = "") -> Source:
 
 
 def _parse_file(path: object) -> tuple[Any, str]:
-    """Return the content of the file, and the reason why the file can't be read or an empty text."""
+    """Return two texts: the content of the file, and the reason why the file can't be read (empty if it was read)."""
     import yaml  # imported here, because the import takes 10 ms and few configurations have a file
 
     class Loader(yaml.SafeLoader):
@@ -378,6 +378,6 @@ def _parse_file(path: object) -> tuple[Any, str]:
         problem = f"{path} is not one: {what}{where}"
     except RecursionError:
         problem = f"{path} is nested too deeply"
-    except ValueError:  # a date that does not exist, or a number with thousands of digits
+    except ValueError:  # the file contains an impossible date, or a number with thousands of digits
         problem = f"{path} holds a date or a number that does not exist"
     return None, problem

@@ -37,7 +37,7 @@ class EmbeddedConnection(_EmbeddedConnectionBase, UnixDomainSocketConnection):
 
     def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
         """Start the server if it is not running, and connect; ``args`` and ``kwargs`` are the arguments of redis-py."""
-        # redis-py 8 calls this method directly when it reconnects for a command.
+        # When redis-py 8 reconnects for a command, it calls this method and not `connect`.
         self._ensure()
         super().connect_check_health(*args, **kwargs)
 

@@ -39,7 +39,7 @@ def try_lock(directory: PrivateDirectory, name: str) -> int | None:
     """Return a descriptor that now holds the lock, or None if another process holds it."""
     try:
         fd = directory.open(name, os.O_RDWR | os.O_CREAT)
-    except FileNotFoundError:  # the directory itself was removed in the meantime
+    except FileNotFoundError:  # the directory was removed after it was opened
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -99,7 +99,7 @@ def status_from_info(unknown: ServerStatus, fields: dict[str, str]) -> ServerSta
         version=fields.get("valkey_version") or fields["redis_version"],
         binary=fields["executable"],
         uptime=int(fields["uptime_in_seconds"]),
-        clients=int(fields["connected_clients"]) - 1,  # without the connection of this probe
+        clients=int(fields["connected_clients"]) - 1,  # the connection of this probe is not counted
         memory=int(fields["used_memory"]),
         aof=AofStatus(
             size=int(fields["aof_current_size"]),

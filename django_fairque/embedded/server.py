@@ -283,7 +283,7 @@ class EmbeddedServer:
         for signal_number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
             pids = locks.find_lock_holders(directory)
             locks.send_signal(pids, signal_number)
-            locks.send_signal(pids, signal.SIGCONT)  # a suspended server continues, and shuts down in an orderly way
+            locks.send_signal(pids, signal.SIGCONT)  # lets a suspended server continue, so that it shuts down
             if locks.is_free(directory, seconds):
                 return
         raise RedisConnectionError(
@@ -406,7 +406,7 @@ class EmbeddedServer:
             if not self._wait_for_answer(directory, launcher):
                 return False
         finally:
-            launcher.kill()  # a launcher that is still running has failed
+            launcher.kill()  # if the launcher still runs, the start has failed
             launcher.wait()
         self._check_inheritance(directory)
         logger.info("started the embedded server in %s", self._directory)

@@ -51,8 +51,8 @@ AnyCondition = Union[Condition, Callable[["Event"], object]]  # noqa: UP007 - ev
 
 
 class _Combined(Condition):
-    """A combination of several conditions, or the negation of one. ``counts`` gets the results of the conditions one
-    after the other, and decides whether the combination is true.
+    """A combination of conditions, or the negation of one condition. ``counts`` gets an iterator that evaluates the
+    conditions one by one, and returns whether the combination is true.
     """
 
     def __init__(self, sign: str, counts: Callable[[Iterable[bool]], bool], *parts: Condition) -> None:

@@ -129,7 +129,7 @@ def record(operation: Operation, queue: str, task_names: Sequence[str], seconds:
     about_all = dict(attributes)
     if len(counts) == 1:
         about_all["fairque.task.name"] = task_names[0]
-    if operation is SEND:  # running has only one type of operation
+    if operation is SEND:  # the convention has only one type of operation for running a task
         about_all["messaging.operation.type"] = operation.type
     for duration in durations:
         duration.record(seconds, about_all)
@@ -211,7 +211,7 @@ def _open_span(
         raise
     except BaseException as error:
         failure = type(error).__qualname__
-        with suppress(Exception):  # reading attributes of the error may raise
+        with suppress(Exception):  # reading attributes of the project's error may raise an error
             span.record_exception(error)
         span.set_attribute("error.type", failure)
         span.set_status(otel.Status(otel.StatusCode.ERROR, f"{failure}: {get_message(error)}"))

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in error only since Python 3.11
+from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in error before Python 3.11
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from time import monotonic
@@ -190,7 +190,7 @@ class WebhookSender:
         try:
             if get_config().monitor.webhook is None:
                 return
-        except ConfigurationError:  # a queue can be created without a configuration
+        except ConfigurationError:  # programs can create a queue without a configuration
             return
         with self._changed:
             self._waiting.extend(changes)

@@ -266,7 +266,7 @@ class QueueCommand(PrintingCommand):
             return str(self.options["actor"])
         try:
             return getuser()
-        except (KeyError, OSError):  # the user id has no name, as in some containers
+        except (KeyError, OSError):  # the system has no name for the user id, as in some containers
             return f"user {os.getuid()}"
 
     def run(self) -> None:

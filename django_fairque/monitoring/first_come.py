@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REPLAYED_SECONDS = 60.0
 """Length of the replay in seconds. Tasks that started earlier are not replayed."""
 MAX_REPLAYED_TASKS = 150
-"""Maximum number of finished tasks that are read for a replay, and maximum number of running tasks."""
+"""Maximum number of finished tasks, and also of running tasks, that are read to replay the last minute."""
 TASKS_PER_BLOCK = 5
 """Number of neighboring tasks in a block of a sample. One command reads a block."""
 MAX_REPLAYED_SLOTS = 10_000

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError  # the built-in error only since Python 3.11
+from concurrent.futures import TimeoutError as FutureTimeoutError  # not the built-in error before Python 3.11
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar

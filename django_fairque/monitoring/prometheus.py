@@ -320,7 +320,7 @@ FAMILIES = (
         *("sla_missed_tasks", "lane", {str(lane): f"sla_missed:{lane}" for lane in LANES}),
         "Tasks whose first start was later than their SLA, or that ended without a start after it.",
     ),
-    # histograms since each queue's first task
+    # these histograms cover the time since each queue's first task
     Family(
         *(HistogramMetricFamily, "task_wait_seconds"),
         "From when a task could start until it did, of each attempt.",

@@ -89,7 +89,7 @@ def decode(row: OutboxEntry, passed_since: Callable[[float], float] | None = Non
 
 def _fields(task: Task, clock: DatabaseClock) -> dict[str, Any]:
     fields = task.model_dump(mode="json", exclude_defaults=True, exclude={"payload"})
-    fields["created_at"] = task.created_at  # set it even if it has the default value of the moment
+    fields["created_at"] = task.created_at  # set the field even if its value is the current default
     written = {} if task.delay is None and task.expires is None else {"written": round(clock.now(), 6)}
     return {**fields, **written, "payload": task.payload_bytes.decode(), "chosen": task.has_chosen_id}
 

@@ -206,8 +206,8 @@ class Sendable(Composable, Generic[P, R_co]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskResult[R_co]: ...
     async def aenqueue(self, *args: Any, **kwargs: Any) -> TaskResult[Any]:
-        """Send a task for one call from a coroutine. Inside a database transaction, the task is sent when the
-        transaction commits.
+        """Send a task for one call, as `enqueue` does; for use in a coroutine. Inside a database transaction, the task
+        is sent when the transaction commits.
 
         ``args``, ``kwargs`` and the errors are the same as for `enqueue`. Returns a handle on the task.
         """
@@ -436,7 +436,7 @@ class Sendable(Composable, Generic[P, R_co]):
             assert bound is not None  # noqa: S101 - the user of a batch task is never an argument's name: see check_declaration
             value = self._argument(bound, options.user)
             if type(value) is str and value.isascii() and 0 < len(value) <= MAX_ID_BYTES:
-                return value  # the usual case; for any other value `user_id` explains the problem
+                return value  # for other values, `user_id` raises an error that explains the problem
             return user_id(value, f"the user (argument {options.user!r})")
         user = options.user(*args, **kwargs)
         return DEFAULT_USER if user is None else user_id(user, "what the user function returns")
@@ -466,7 +466,7 @@ class Sendable(Composable, Generic[P, R_co]):
         try:
             text = json.dumps([user, called], sort_keys=True, default=_name_of_type)
         except (TypeError, ValueError, RecursionError):
-            return self.name  # the payload is no JSON either, so the next check refuses the call
+            return self.name  # the next check refuses the call, because the payload is not JSON either
         return f"{self.name}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
     def _build_many(self, calls: Calls, over: float | timedelta | None) -> list[Task]:

@@ -222,7 +222,7 @@ class Call:
         """Return the outcome of each run. The time is divided equally between the runs of a batch, because the time of
         a single item is unknown.
         """
-        values, self.values = self.values, ()  # otherwise an error, its traceback and this frame keep each other alive
+        values, self.values = self.values, ()  # the error, its traceback and this frame would keep each other alive
         if not self._is_batch:
             return [_outcome(self._runs[0], values[0], self._took)]
         took = self._took / len(self._runs)
@@ -301,8 +301,9 @@ UNKNOWN_TASK_GRACE_SECONDS = 600.0
 UNKNOWN_TASK_DELAY_SECONDS = 30.0
 """Seconds until a task with an unknown name is offered again, perhaps to a worker that knows the name."""
 MAX_UNKNOWN_TASKS = 10_000
-"""Maximum number of tasks with unknown names that are remembered. When this number is reached, new ones stay put off
-until there is room."""
+"""Maximum number of tasks with unknown names that are remembered. When this number is reached, new tasks with unknown
+names are put off until there is room.
+"""
 MAX_UNKNOWN_NAMES = 100
 """Maximum number of unknown names that are remembered for reports."""
 UNKNOWN_NAME_SECONDS = 3 * UNKNOWN_TASK_DELAY_SECONDS

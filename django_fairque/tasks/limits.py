@@ -136,7 +136,7 @@ class Concurrency(_KeyLimit):
     """The number of tasks, or a function of the user's id."""
     _: KW_ONLY
     at_limit: AtLimit = "wait"
-    """The reaction when all places are taken: ``"wait"`` (the default); ``"skip"`` refuses the task where it is sent;
+    """The reaction when the limit is full: ``"wait"`` (the default); ``"skip"`` refuses the task where it is sent;
     ``"newest"`` cancels the older tasks that wait for the key, of all users."""
     scope: Literal["user"] | None = None
     """``"user"`` for a separate limit for each user; None (the default) for one limit for all users together."""

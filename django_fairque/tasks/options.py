@@ -440,8 +440,8 @@ NEEDLESS_OPTIONS = {
 def change_options(
     options: TaskOptions, changes: Mapping[str, Any], allowed: frozenset[str], where: str
 ) -> TaskOptions:
-    """Return ``options`` with the checked ``changes``. Raise `TaskUsageError` that contains the place, the expected
-    value and the given value.
+    """Return ``options`` with the checked ``changes``. Raise `TaskUsageError`, which names the call or declaration, the
+    expected value and the given value.
     """
     checked: dict[str, Any] = {}
     for name, value in changes.items():

@@ -227,8 +227,8 @@ class TaskResult(Handle, Generic[R_co]):
 
     def starts_in(self) -> StartEstimate:
         """Return an estimate of the seconds until the task starts, or the reason why there is none: it is not QUEUED, or paused.
-        Costs the server about as much as a push, so ask at most every five seconds for each task that a page shows. Raises
-        `TaskNotFoundError` if the queue does not know the task.
+        Costs the server about as much as a push: call this at most every five seconds for each task that a page shows.
+        Raises `TaskNotFoundError` if the queue does not know the task.
         """
         return self._queue_to_ask().starts_in(self.id)
 

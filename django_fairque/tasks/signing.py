@@ -96,7 +96,7 @@ def check(
 
 
 def is_genuine(task: Task, prefix: str, queue: str) -> bool:
-    """Return whether workers of the queue with this prefix and name would run the task, which was read with its signature."""
+    """Return whether workers of the queue with this prefix and name would accept the task's signature."""
     try:
         check(task, queue=queue, prefix=prefix, mode=signing_mode())
     except TaskSignatureError:

@@ -239,7 +239,7 @@ def is_json(hint: Any) -> bool:
     if alias is not None and not isinstance(hint, type):
         return is_json(alias)
     if dict in getattr(hint, "__mro__", ()) and hasattr(hint, "__total__"):
-        return True  # a TypedDict; before Python 3.12, pydantic refuses TypedDicts of the module `typing`
+        return True  # true for a TypedDict: before Python 3.12, pydantic refuses those of the module `typing`
     return _is_json_generic(get_origin(hint), get_args(hint))
 
 

@@ -94,7 +94,7 @@ class Captured:
 
     def __post_init__(self) -> None:
         payload = json_payload.loads(self.task.payload_bytes)
-        # A payload in another form is for the worker's handler.
+        # A payload of another form is passed to the worker's handler.
         is_call = isinstance(payload, dict) and {"args", "kwargs"} <= payload.keys()
         self.args, self.kwargs = (payload["args"], payload["kwargs"]) if is_call else ([payload], {})
 
@@ -688,7 +688,7 @@ def run_captured(capture: Capture, together: Sequence[Captured], *, raise_errors
         captured.worker = run.lease.worker
         captured.become(TaskState.STARTED)
     for captured, run, value in zip(together, runs, _call_function(runs), strict=True):
-        # otherwise the task was canceled while it ran, and its outcome is ignored
+        # the outcome is ignored if the task was canceled while it ran
         if captured.state is TaskState.STARTED:
             _end_task(captured, run, value, retries=retries)
     errors = [captured.error for captured in together if captured.state is TaskState.FAILED]
@@ -718,7 +718,7 @@ def _build_run(capture: Capture, captured: Captured, definition: AnyDefinition) 
 
 def _call_function(runs: Sequence[Run]) -> Sequence[Any]:
     """Call the function. Return the result or the exception of each run."""
-    call = Call(runs, errors=Exception)  # other exceptions are no failure of the task, but end the test
+    call = Call(runs, errors=Exception)  # other exceptions end the test and are no failure of the task
     function = async_to_sync(call.function) if runs[0].definition.is_async else call.function
     try:
         with call:

@@ -156,7 +156,7 @@ class Worker:
         try:
             core.join(self._is_late)
         finally:
-            core.stop()  # stop also after an exception that a signal handler raised here
+            core.stop()  # stop the threads also if a signal handler raised an exception here
             self._leave()
 
     def stop(self) -> None:

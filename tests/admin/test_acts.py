@@ -159,7 +159,7 @@ def test_a_note_that_is_too_long_is_refused_with_its_length(admin_client: Client
     assert queue.acts.list() == []
 
 
-def test_a_trial_that_failed_says_so_and_its_last_button_goes_on(admin_client: Client, queue: FairQueue) -> None:
+def test_a_failed_trial_of_an_act_can_be_continued(admin_client: Client, queue: FairQueue) -> None:
     for _ in range(2):
         bury(queue, "no such address")
     queue.acts.start("retry", trial=True, user_id="acme")

@@ -147,7 +147,7 @@ def test_a_group_that_was_counted_in_part_is_marked(
     assert "the new error" in text
 
 
-def test_an_error_is_counted_although_thousands_of_others_are_newer(admin_client: Client, queue: FairQueue) -> None:
+def test_an_error_is_counted_among_thousands_of_newer_ones(admin_client: Client, queue: FairQueue) -> None:
     """Also by the filters, and in the report of its user."""
     bury(queue, "no stock")
     queue.push_batch([Task.create("u", 3, 0, name="n", max_retries=0) for _ in range(4200)])
@@ -259,7 +259,7 @@ class TestMatchingTasks:
         assert entry.text == f"5 of 5 dead letters {done}"
         assert (entry.before, entry.after) == ({"dead letters": 5}, {"dead letters": 0, done: 5})
 
-    def test_tasks_that_die_after_the_question_are_left_alone(
+    def test_tasks_that_die_after_the_confirmation_are_not_changed(
         self, admin_client: Client, queue: FairQueue, verb: str, done: str
     ) -> None:
         first = bury(queue)
@@ -302,7 +302,7 @@ def test_an_action_on_too_many_dead_letters_covers_the_oldest(
     assert [letter.entry_id for letter in queue.dlq.letters().items] == entries[2:]
 
 
-def test_no_group_among_the_newest_is_not_said_to_be_none_at_all(
+def test_a_search_of_only_the_newest_dead_letters_does_not_claim_that_none_match(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letters, "MAX_DEAD_LETTERS_READ", 2)

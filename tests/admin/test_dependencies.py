@@ -172,7 +172,7 @@ def graph_of(edges: dict[str, list[str]]) -> DependencyGraph:
     return DependencyGraph(nodes, tuple((parent, child) for child, some in edges.items() for parent in some))
 
 
-def test_each_task_comes_after_all_that_it_depends_on() -> None:
+def test_each_task_is_drawn_after_its_dependencies() -> None:
     graph = graph_of({"a": [], "b": ["a"], "c": ["a", "b"], "d": [], "e": ["d", "c"]})
     assert layers(graph) == [["a", "d"], ["b"], ["c"], ["e"]]
 

@@ -39,7 +39,7 @@ def incident_id(queue: FairQueue) -> str:
     return opened.incident.id
 
 
-def test_open_incidents_come_before_closed_ones(admin_client: Client, queue: FairQueue, incident_id: str) -> None:
+def test_incidents_that_are_open_are_listed_first(admin_client: Client, queue: FairQueue, incident_id: str) -> None:
     queue.incidents.open_limit("depth", "text")
     queue.incidents.close_limit("depth")
     text = content_of(read(admin_client, url()))
@@ -96,7 +96,7 @@ def test_an_incident_shows_affected_users_errors_releases_and_acts(
     assert "hunter2" not in words
 
 
-def test_users_and_errors_of_an_incident_s_surroundings_need_their_permissions(
+def test_users_and_errors_around_an_incident_need_their_permissions(
     client: Client, queue: FairQueue, incident_id: str
 ) -> None:
     bury(queue, "no such address", user_id=HOSTILE)
@@ -151,7 +151,7 @@ def test_a_lost_worker_is_listed_until_it_is_acknowledged(admin_client: Client, 
     assert "no longer listed" in AuditEntry.objects.get().text
 
 
-def test_users_with_alerts_of_an_incident_come_before_all_late_tasks_of_its_time(
+def test_affected_users_are_found_by_alerts_before_late_tasks_of_that_time(
     admin_client: Client, queue: FairQueue, incident_id: str
 ) -> None:
     queue.push(Task.create("monsters", 3, None, sla=1e-6))
@@ -166,7 +166,7 @@ def test_users_with_alerts_of_an_incident_come_before_all_late_tasks_of_its_time
     assert "First dead letter of this time" in words
 
 
-def test_the_users_of_tasks_that_a_lost_worker_ran_come_first(admin_client: Client, queue: FairQueue) -> None:
+def test_users_whose_tasks_a_lost_worker_ran_are_listed_first(admin_client: Client, queue: FairQueue) -> None:
     ids = queue.push_batch([Task.create("duff", 3, None, name="shop.send") for _ in range(2)], now=time.time() - 300)
     slots: list[tuple[list[str], ReportedTask | None]] = [
         ([], ReportedTask(task.task_id, "shop.send", "duff", time.time() - 200)) for task in ids

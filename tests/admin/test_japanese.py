@@ -183,7 +183,7 @@ def test_questions_and_messages_are_in_japanese(
     assert english(post(admin_client, page_url(page, **query), **fields).content.decode()) == set()
 
 
-def test_the_outbox_is_in_japanese_but_for_the_templates_of_django(admin_client: Client, queue: FairQueue) -> None:
+def test_the_outbox_is_in_japanese_except_for_the_templates_of_django(admin_client: Client, queue: FairQueue) -> None:
     words = english(read(admin_client, page_url("outboxentry_changelist")))
     assert words <= {"Search", "Pagination", "Select", "option"}
 

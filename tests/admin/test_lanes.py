@@ -108,7 +108,7 @@ def test_the_page_of_a_user_shows_the_longest_wait_of_each_lane(
     assert int(redis.info("stats")["total_commands_processed"]) - before <= plain + 2
 
 
-def test_bulk_tasks_that_wait_for_others_are_no_long_waits(admin_client: Client, queue: FairQueue) -> None:
+def test_waiting_bulk_tasks_are_not_shown_as_long_waits(admin_client: Client, queue: FairQueue) -> None:
     now = time.time() - 3600
     queue.heartbeat("w", {}, ttl=900)
     queue.push_batch([Task.create("nightly", 3, n, lane="bulk") for n in range(40)], now=now)

@@ -53,7 +53,7 @@ def links(client: Client, page: str, *args: str, **query: str) -> dict[str, tupl
     return found
 
 
-def test_the_figures_of_the_overview_lead_to_their_lists(admin_client: Client, entry: str) -> None:
+def test_the_figures_of_the_overview_link_to_their_lists(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "overview")
     for title, state in (("Queued", "queued"), ("Running", "started"), ("Scheduled", "scheduled")):
         assert found[title] == ("tasks", {"state": state})
@@ -75,7 +75,7 @@ def test_the_figures_of_the_overview_lead_to_their_lists(admin_client: Client, e
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
+def test_the_name_of_a_user_links_to_its_row_and_the_row_to_its_tasks(
     admin_client: Client, entry: str, page: str, query: dict[str, str]
 ) -> None:
     found = links(admin_client, page, **query)
@@ -90,7 +90,7 @@ def test_a_user_leads_to_its_row_and_from_there_to_its_tasks(
         assert name in words_of(admin_client.get(html.unescape(url)).content.decode())
 
 
-def test_a_user_leads_to_its_organization_and_from_there_back_to_users(admin_client: Client, entry: str) -> None:
+def test_a_user_links_to_its_organization_and_the_organization_to_users(admin_client: Client, entry: str) -> None:
     get_queue().user(USER).set_organization("söhne & co/1")
     for query in ({}, {"user": USER}):
         assert links(admin_client, "users", **query)["organization söhne & co/1"] == (
@@ -102,7 +102,7 @@ def test_a_user_leads_to_its_organization_and_from_there_back_to_users(admin_cli
         assert links(admin_client, "organizations", **query)["All users"] == ("users", {})
 
 
-def test_the_page_of_a_task_leads_to_its_user_name_and_worker(admin_client: Client, entry: str) -> None:
+def test_the_page_of_a_task_links_to_its_user_and_name_and_worker(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "task", "started")
     assert found[USER] == ("users", {"user": USER})
     assert found["its tasks"] == ("tasks", {"state": "started", "user": USER})
@@ -111,7 +111,7 @@ def test_the_page_of_a_task_leads_to_its_user_name_and_worker(admin_client: Clie
     assert links(admin_client, "task", "dead")["Its dead letter"] == ("dead_letter", {})
 
 
-def test_the_page_of_a_dead_letter_leads_to_its_task_and_its_kind(admin_client: Client, entry: str) -> None:
+def test_the_page_of_a_dead_letter_links_to_its_task_and_its_kind(admin_client: Client, entry: str) -> None:
     found = links(admin_client, "dead_letter", quote(entry))
     assert found["dead"] == ("task", {})
     assert found["shop.send"] == ("tasks", {"state": "failed", "name": "shop.send"})
@@ -153,7 +153,7 @@ def test_links_lead_only_to_pages_that_the_user_may_see(client: Client, entry: s
                 assert client.get(html.unescape(url)).status_code != 403, f"{page.name} {query} leads to {url}"
 
 
-def test_staff_who_may_see_one_page_get_no_links_to_the_others(client: Client, entry: str) -> None:
+def test_staff_who_may_see_one_page_get_no_links_to_other_pages(client: Client, entry: str) -> None:
     log_in(client, "view_queue")
     for page in ("overview", "queues"):
         assert {name for name, _ in links(client, page).values()} <= {"overview", "queues"}

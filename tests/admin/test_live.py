@@ -65,7 +65,7 @@ def test_the_row_of_an_older_report_ends_earlier(admin_client: Client, queue: Fa
     assert paths in ([(colors["ann"], "M0 0h50v1h-50z")], [(colors["ann"], "M0 0h49v1h-49z")])
 
 
-def test_a_user_keeps_its_color_when_others_come_and_go() -> None:
+def test_a_user_keeps_its_color_when_other_users_appear_or_disappear() -> None:
     """In 400 visits another user has come: fewer than 15 % of the users with a color get another one."""
     rng, changed, compared = random.Random(7), 0, 0
     for _ in range(400):
@@ -79,7 +79,7 @@ def test_a_user_keeps_its_color_when_others_come_and_go() -> None:
     assert user_classes({"acme": 1}) == user_classes({"acme": 50})
 
 
-def test_users_beyond_the_colors_share_one(admin_client: Client, queue: FairQueue) -> None:
+def test_users_without_a_color_of_their_own_share_one_color(admin_client: Client, queue: FairQueue) -> None:
     beat(queue, "w1", ["noisy"] * 20 + [f"user{n:02}" for n in range(12)] * 3)
     response = admin_client.get(URL)
     ((_slot, paths),) = response.context["slots"]
@@ -141,7 +141,7 @@ def test_damaged_reports_are_left_out(admin_client: Client, queue: FairQueue, ac
     assert "No worker has reported" in response.content.decode() or response.context["slots"]
 
 
-def test_without_workers_the_page_says_so_and_is_renewed(admin_client: Client, queue: FairQueue) -> None:
+def test_without_workers_the_page_reports_this_and_is_still_refreshed(admin_client: Client, queue: FairQueue) -> None:
     text = read(admin_client, URL)
     for words in ("No worker serves this queue", "No user runs or waits", 'data-refresh="2"'):
         assert words in text
@@ -156,7 +156,7 @@ def serve(queue: FairQueue, quiet: str) -> None:
         queue.finish(pop(queue, "w1", [user], now=now - 49 + 6 * number), took=6, now=now - 43 + 6 * number)
 
 
-def test_waits_are_compared_with_first_come_first_served(admin_client: Client, queue: FairQueue) -> None:
+def test_waits_are_compared_with_those_of_first_come_first_served(admin_client: Client, queue: FairQueue) -> None:
     serve(queue, HOSTILE)
     response = admin_client.get(URL)
     text = response.content.decode()
@@ -169,7 +169,7 @@ def test_waits_are_compared_with_first_come_first_served(admin_client: Client, q
     assert HOSTILE not in text
 
 
-def test_nothing_is_compared_when_nobody_contended(admin_client: Client, queue: FairQueue) -> None:
+def test_no_comparison_is_shown_when_no_users_competed(admin_client: Client, queue: FairQueue) -> None:
     serve(queue, "quiet")
     beat(queue, "w1", *([[""] * 60] * 8))
     response = admin_client.get(URL)

@@ -27,7 +27,7 @@ def test_members_of_an_organization_are_listed_alone(admin_client: Client, queue
     assert page_url("organizations", queue="default", organization="acme").replace("&", "&amp;") in text
 
 
-def test_members_are_found_behind_any_number_of_others(
+def test_members_are_found_among_any_number_of_other_users(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_fairque.admin.pages.users.MEMBERS_PER_READ", 3)

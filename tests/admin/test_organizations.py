@@ -69,7 +69,7 @@ def test_the_list_shows_organizations_of_the_chosen_queue(admin_client: Client, 
     assert [line.split()[0] for line in lines(admin_client, queue="mail")] == ["bolt"]
 
 
-def test_an_empty_list_says_how_an_organization_begins(admin_client: Client, queue: FairQueue) -> None:
+def test_an_empty_list_explains_how_to_create_an_organization(admin_client: Client, queue: FairQueue) -> None:
     queue.push(Task.create("ann", 3, None))
     text = words_of(shown(admin_client))
     assert "No user of this queue belongs to an organization. An organization begins with its first member" in text
@@ -227,7 +227,7 @@ def test_a_limit_counts_the_tasks_of_all_members(admin_client: Client, queue: Fa
         ("max_running", "9" * 30, "less than or equal to"),
     ],
 )
-def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
+def test_a_mistake_is_shown_next_to_its_field_and_other_input_is_kept(
     admin_client: Client, queue: FairQueue, field: str, value: str, words: str
 ) -> None:
     fields = form(**{"weight": "3", "max_running": "7", field: value})

@@ -69,7 +69,7 @@ def test_charts_show_an_hour_or_a_day(admin_client: Client, queue: FairQueue, re
 
 
 @pytest.mark.parametrize("hours", ["0", "25", "x", "<b>", ""])
-def test_an_unknown_time_span_leads_to_the_default_one(admin_client: Client, queue: FairQueue, hours: str) -> None:
+def test_an_unknown_time_span_is_replaced_by_the_default(admin_client: Client, queue: FairQueue, hours: str) -> None:
     assert "hours must be 1, 6, 24 or 168" in led_to(admin_client, URL, "overview", {"hours": hours})
     assert b"got <b>" not in admin_client.get(URL, {"hours": hours}, follow=True).content
 
@@ -104,7 +104,7 @@ def test_the_longest_waits_are_found_behind_many_tasks_of_one_user(admin_client:
     ) == [(f"u{n:03}", {3: "paused", 4: "its organization is paused"}.get(n, "waits for its turn")) for n in range(9)]
 
 
-def test_the_examined_users_are_counted(
+def test_the_number_of_examined_users_is_shown(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "PAGE_USERS_EXAMINED", 100)
@@ -143,7 +143,7 @@ def test_the_busiest_of_few_users_are_compared(admin_client: Client, queue: Fair
 
 
 @pytest.mark.usefixtures("each_page_reads_status")
-def test_dangers_for_tasks_are_explained_in_words(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+def test_dangers_for_tasks_are_explained_in_sentences(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
     queue.push(Task.create("a", 3, 1))
     text = words_of(shown(admin_client))
     assert "No workers Tasks are waiting, and nothing works on them" in text
@@ -319,7 +319,7 @@ def test_charts_are_drawn_without_a_worker(admin_client: Client, queue: FairQueu
     assert 2900 < known[-1] < 3100
 
 
-def test_the_estimate_knows_the_limits_of_single_users(admin_client: Client, queue: FairQueue) -> None:
+def test_the_estimate_considers_the_limits_of_single_users(admin_client: Client, queue: FairQueue) -> None:
     now = time.time() // 60 * 60
     queue.user("slow").set_max_running(1, now=now - 300)
     queue.push_batch([Task.create("slow", 3, n) for n in range(1000)], now=now - 300)

@@ -73,7 +73,7 @@ def costs(redis: Redis, queue: FairQueue, client: Client) -> dict[str, tuple[int
 
 @pytest.mark.slow  # tests/admin/test_pages.py bounds the commands of each page, at one size
 @pytest.mark.usefixtures("few_at_once")
-def test_pages_of_a_queue_twice_as_large_send_as_many_commands(
+def test_pages_send_as_many_commands_for_a_queue_of_twice_the_size(
     admin_client: Client, queue: FairQueue, redis: Redis
 ) -> None:
     fill(queue, SMALL)

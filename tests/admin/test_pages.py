@@ -48,7 +48,7 @@ def test_every_url_is_a_page_or_the_outbox() -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_staff_without_permissions_see_and_do_nothing(client: Client, queue: FairQueue, method: str) -> None:
+def test_staff_without_permissions_see_and_change_nothing(client: Client, queue: FairQueue, method: str) -> None:
     log_in(client)
     for page in PAGES:
         assert getattr(client, method)(url(page.name)).status_code == 403, page.name

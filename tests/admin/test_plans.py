@@ -47,7 +47,7 @@ def test_the_page_of_a_user_shows_its_plan_and_its_own_limits(admin_client: Clie
     assert "<option selected>pro</option>" in text
 
 
-def test_an_operator_sets_the_plan_of_a_user_and_restores_the_usual_one(
+def test_an_operator_sets_the_plan_of_a_user_and_restores_its_usual_plan(
     admin_client: Client, planned: FairQueue
 ) -> None:
     admin_client.post(url(), {"action": "plan", "user": "bob", "plan": "pro"})

@@ -75,7 +75,7 @@ def made(task_id: str, started: float | None, ended: float | None, state: TaskSt
     return Node(task_id, "", "u", state, 0.0, started, started, ended)
 
 
-def test_the_critical_path_goes_back_to_the_dependency_that_ended_last() -> None:
+def test_the_critical_path_contains_the_dependency_that_ended_last() -> None:
     nodes = [made("a", 0, 1), made("b", 1, 9), made("c", 1, 4), made("d", 9, 10), made("e", 1, 5)]
     edges = (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("a", "e"))
     graph = DependencyGraph({node.task_id: node for node in nodes}, edges)
@@ -87,7 +87,7 @@ def test_a_run_without_an_ended_task_has_no_critical_path() -> None:
     assert critical_path(DependencyGraph()) == []
 
 
-def test_the_critical_path_of_damaged_records_ends() -> None:
+def test_the_critical_path_of_damaged_records_does_not_loop_forever() -> None:
     nodes = {name: made(name, 1, 2) for name in "ab"}
     assert len(critical_path(DependencyGraph(nodes, (("a", "b"), ("b", "a"))))) == 2
 

@@ -117,7 +117,7 @@ def test_the_next_five_run_times_are_shown(admin_client: Client, queue: FairQueu
     assert read(admin_client, url()).count("T09:00:00+09:00") == 6
 
 
-def test_a_schedule_of_another_version_is_shown_as_it_is(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
+def test_a_schedule_of_another_version_is_shown_unchanged(admin_client: Client, queue: FairQueue, redis: Redis) -> None:
     make_schedule(queue, cron="0 9 * * *")
     written = redis.hget("fq:{default:0}:schedules", "a")
     assert isinstance(written, bytes)
@@ -188,14 +188,14 @@ def test_the_form_begins_with_the_projects_zone_and_the_known_tasks(admin_client
         ("kwargs", {"args": "", "kwargs": '{"colour": 1}'}, "argument"),
     ],
 )
-def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
+def test_a_mistake_is_shown_next_to_its_field_and_other_input_is_kept(
     admin_client: Client, queue: FairQueue, field: str, changes: dict[str, str], words: str
 ) -> None:
     assert_mistake(add(admin_client, user="keep-me", **changes), field, words, "keep-me")
     assert queue.schedules.list() == []
 
 
-def test_a_schedule_of_a_known_name_and_one_too_many_are_refused(
+def test_a_duplicate_schedule_and_a_schedule_beyond_the_maximum_are_refused(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(admin_client)
@@ -205,7 +205,7 @@ def test_a_schedule_of_a_known_name_and_one_too_many_are_refused(
     assert "remove some" in add(admin_client, name="other").context["form"].errors["name"][0]
 
 
-def test_editing_the_timing_leaves_the_task_as_it_was(admin_client: Client, queue: FairQueue) -> None:
+def test_editing_the_timing_keeps_the_task_unchanged(admin_client: Client, queue: FairQueue) -> None:
     task = Task.create("ann", 2, {"args": ["k", 1], "kwargs": {}}, name=TASK, max_retries=9, timeout=7)
     before = queue.schedules.add("a", task=task, every=60, catch_up=5, source="command")
     answer = edit(admin_client, "a", cron="0 4 * * *", args="", user="ann", priority=task.priority.name)
@@ -289,7 +289,7 @@ def test_an_expiry_is_kept_changed_and_removed(admin_client: Client, queue: Fair
     assert queue.schedules.get("a").expires is None
 
 
-def test_the_form_hides_arguments_and_keeps_those_that_are_left_empty(admin_client: Client, queue: FairQueue) -> None:
+def test_the_form_hides_arguments_and_keeps_the_arguments_left_empty(admin_client: Client, queue: FairQueue) -> None:
     add(admin_client, args='["acme", "geheim"]')
     text = read(admin_client, url(edit="nightly"))
     assert "geheim" not in text
@@ -301,7 +301,7 @@ def test_the_form_hides_arguments_and_keeps_those_that_are_left_empty(admin_clie
     assert queue.schedules.get("nightly").task["payload"]["args"] == ["new", 1]
 
 
-def test_a_bare_payload_stays_and_may_get_another_time(admin_client: Client, queue: FairQueue) -> None:
+def test_a_schedule_of_a_bare_payload_keeps_it_when_its_time_is_changed(admin_client: Client, queue: FairQueue) -> None:
     queue.schedules.add("bare", task=Task.create("ann", 3, [1, 2]), every=60)
     edit(admin_client, "bare", task="", args="", user="ann", priority="NORMAL", cron="", every="120")
     assert queue.schedules.get("bare").every == 120
@@ -370,7 +370,7 @@ class TestActs:
         assert not AuditEntry.objects.exists()
 
 
-def test_a_schedule_is_previewed_as_it_is_typed_without_a_server(admin_client: Client, settings: Settings) -> None:
+def test_a_preview_of_a_typed_schedule_needs_no_queue_server(admin_client: Client, settings: Settings) -> None:
     settings.FAIRQUE = {"REDIS": {"URL": "redis://127.0.0.1:1/0"}}
     text = read(admin_client, url(preview="1", cron="0 9 * * 1-5", timezone="Asia/Tokyo"))
     assert "At 09:00 on Monday through Friday" in text

@@ -131,7 +131,7 @@ def test_the_status_line_and_the_command_show_the_same_health(
     assert took < 8, "1.5 s for the status and 1 s for the page by design, and a slow machine"
 
 
-def test_every_page_shows_what_is_wrong_with_other_queues(admin_client: Client, durable: Server) -> None:
+def test_every_page_shows_the_problems_of_other_queues(admin_client: Client, durable: Server) -> None:
     get_queue("mail").push(Task.create("u", 3, None))
     for name in ("overview", "users", "workers", "model_events", "audit"):
         status, _level, words = line(page(admin_client, name))
@@ -156,7 +156,7 @@ def test_reasons_need_the_permission_to_see_queues(client: Client, durable: Serv
     assert line(page(client, "schedules"))[2] == "No workers Tasks are waiting, and nothing works on them"
 
 
-def test_names_of_tasks_are_text_and_of_many_reasons_the_first_are_shown(admin_client: Client, durable: Server) -> None:
+def test_task_names_are_escaped_and_only_the_first_reasons_are_shown(admin_client: Client, durable: Server) -> None:
     for number in range(20):
         get_queue().heartbeat(f"w{number}", {"blocked_by": "<b>x</b>", "unknown": f"<i>{number}</i>"}, ttl=900)
     html = page(admin_client)
@@ -178,7 +178,7 @@ def test_a_process_reads_the_health_once_in_four_seconds(
     assert 3 <= STATUS_MAX_AGE_SECONDS < 5, "less than the time between two refreshes"
 
 
-def test_open_incidents_are_in_the_status_line_until_they_are_closed(admin_client: Client, durable: Server) -> None:
+def test_open_incidents_are_in_the_status_line_until_their_end(admin_client: Client, durable: Server) -> None:
     for name in ("default", "mail"):
         get_queue(name).heartbeat("w", {}, ttl=900)
     queue = get_queue()

@@ -283,7 +283,7 @@ def test_selected_tasks_are_canceled_after_a_question(admin_client: Client, queu
 
 
 @pytest.mark.parametrize("action", ["cancel", "run_now"])
-def test_tasks_that_moved_on_before_are_counted(admin_client: Client, queue: FairQueue, action: str) -> None:
+def test_tasks_that_changed_before_the_action_are_counted(admin_client: Client, queue: FairQueue, action: str) -> None:
     for task_id in "abc":
         push(queue, task_id, execute_after=4e9)
     queue.cancel_many(["a", "b"])
@@ -332,7 +332,7 @@ def test_all_matching_tasks_are_counted_and_then_canceled(admin_client: Client, 
     assert logged() == [("default: queued, ann", "5 tasks were changed.")]
 
 
-def test_tasks_that_come_after_the_question_are_left_alone(
+def test_tasks_that_are_added_after_the_confirmation_are_not_changed(
     admin_client: Client, queue: FairQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TASKS_PER_REQUEST", 2)
@@ -444,7 +444,7 @@ def test_a_task_is_shown_with_its_dependencies_and_dependents(admin_client: Clie
     assert "Waited for by" in read(admin_client, page("a"))
 
 
-def test_a_long_list_is_cut(admin_client: Client, queue: FairQueue) -> None:
+def test_a_long_list_of_related_tasks_is_shortened(admin_client: Client, queue: FairQueue) -> None:
     push(queue, "a")
     for _ in range(25):
         push(queue, depends_on=["a"])

@@ -118,7 +118,7 @@ def test_the_page_costs_few_round_trips(admin_client: Client, queue: FairQueue, 
     assert trips - others <= 10
 
 
-def test_staff_who_may_look_find_the_page_from_the_schedules(client: Client, queue: FairQueue) -> None:
+def test_staff_who_may_see_the_upcoming_runs_get_a_link_from_the_schedules(client: Client, queue: FairQueue) -> None:
     log_in(client, "view_schedule")
     add(queue, "s")
     where = page_url("upcoming", queue="default")

@@ -52,7 +52,7 @@ def test_the_texts_of_errors_need_a_permission(client: Client, failures: str) ->
         assert "4" in text
 
 
-def test_files_are_downloads_that_no_spreadsheet_obeys(admin_client: Client, failures: str) -> None:
+def test_downloaded_files_contain_no_formulas_for_a_spreadsheet(admin_client: Client, failures: str) -> None:
     answer = admin_client.get(failures, {"download": "csv"})
     assert answer["Content-Disposition"] == 'attachment; filename="report-cmd-c-calc-A1-script.csv"'
     assert answer["Cache-Control"].startswith("private")
@@ -118,7 +118,7 @@ def test_late_tasks_of_a_paused_user_are_marked_with_their_cause(admin_client: C
 
 
 @pytest.mark.usefixtures("late")
-def test_the_files_of_slas_have_a_row_for_each_lane_user_and_name(admin_client: Client) -> None:
+def test_the_sla_files_have_one_row_per_lane_and_one_per_user_and_one_per_task_name(admin_client: Client) -> None:
     answer = admin_client.get(page_url("sla"), {"download": "csv", "hours": "2"})
     assert answer["Content-Disposition"] == 'attachment; filename="sla-default.csv"'
     rows = {(row["kind"], row["name"]): row for row in csv.DictReader(StringIO(answer.content.decode()))}

@@ -64,7 +64,7 @@ def limits(**changes: Any) -> dict[str, Any]:
     return {"weight": "1", "organization": "", "max_running": "", "rate": "", "max_backlog": "", "sla": "", **changes}
 
 
-def test_members_share_what_is_fair_for_their_organization(admin_client: Client, queue: FairQueue) -> None:
+def test_members_divide_the_fair_share_of_their_organization(admin_client: Client, queue: FairQueue) -> None:
     for name in ("ann", "bob", "carol"):
         work(queue, name, waited=1, took=1)
     for name, weight in (("bob", 1), ("carol", 3)):
@@ -92,7 +92,7 @@ def test_a_member_is_shown_how_its_organization_holds_it_back(admin_client: Clie
         assert f'organization {flag}</bdi></a> <span class="fq-flag">{flag}</span>' in shown(admin_client, user=user)
 
 
-def test_received_shares_stand_next_to_weights(admin_client: Client, queue: FairQueue) -> None:
+def test_received_shares_are_shown_next_to_weights(admin_client: Client, queue: FairQueue) -> None:
     work(queue, "ann", waited=2, took=3)
     work(queue, "bob", waited=1, took=1)
     queue.user("ann").set_weight(4)
@@ -107,9 +107,7 @@ def test_received_shares_stand_next_to_weights(admin_client: Client, queue: Fair
     assert "everyone" not in text
 
 
-def test_a_user_whose_task_has_run_for_ten_minutes_has_received_that_time(
-    admin_client: Client, queue: FairQueue
-) -> None:
+def test_worker_time_of_a_running_task_counts_as_received(admin_client: Client, queue: FairQueue) -> None:
     """No text accuses the queue of unfairness to it, also if more of its tasks are ready."""
     work(queue, "bob", waited=0, took=200)
     push(queue, "ann", 1)
@@ -128,7 +126,7 @@ def test_a_user_whose_task_has_run_for_ten_minutes_has_received_that_time(
     assert rows(admin_client)["ann"].verdict == "waits for its turn"
 
 
-def test_a_noisy_user_is_named_with_the_waits_of_the_others(admin_client: Client, queue: FairQueue) -> None:
+def test_a_noisy_user_is_named_with_the_waits_of_the_other_users(admin_client: Client, queue: FairQueue) -> None:
     for user in ("ann", "bob", "cid"):
         work(queue, user, waited=1, took=1)
     work(queue, "bulk", waited=60, took=1)
@@ -143,7 +141,7 @@ def test_a_noisy_user_is_named_with_the_waits_of_the_others(admin_client: Client
     assert '<span class="fq-flag">noisy</span>' in shown(admin_client)
 
 
-def test_a_noisy_user_of_any_page_of_the_list_is_named(admin_client: Client, queue: FairQueue) -> None:
+def test_a_noisy_user_of_another_page_is_named(admin_client: Client, queue: FairQueue) -> None:
     queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(300) for _ in range(3)])
     push(queue, "zulu", 400)
     push(queue, "zebra", 90)
@@ -166,7 +164,7 @@ def test_many_users_with_many_tasks_are_not_noisy(admin_client: Client, queue: F
     assert [row.user_id for row, _ in answer.context["table"]] == [f"u{n:03}" for n in range(USERS_PER_PAGE)]
 
 
-def test_users_that_wait_longer_than_a_noisy_one_are_counted(admin_client: Client, queue: FairQueue) -> None:
+def test_users_that_wait_longer_than_a_noisy_user_are_counted(admin_client: Client, queue: FairQueue) -> None:
     work(queue, "ann", waited=90, took=1)
     work(queue, "bulk", waited=1, took=1)
     push(queue, "bulk", 40)
@@ -176,14 +174,14 @@ def test_users_that_wait_longer_than_a_noisy_one_are_counted(admin_client: Clien
     )
 
 
-def test_a_short_wait_does_not_count_as_suffering(admin_client: Client, queue: FairQueue) -> None:
+def test_users_with_a_short_wait_do_not_count_as_affected(admin_client: Client, queue: FairQueue) -> None:
     work(queue, "ann", waited=0.5, took=1)
     work(queue, "bulk", waited=0, took=1)
     push(queue, "bulk", 40)
     assert "they did not suffer from it" in shown(admin_client)
 
 
-def test_users_at_their_own_limits_do_not_count_as_suffering(admin_client: Client, queue: FairQueue) -> None:
+def test_users_at_their_own_limits_do_not_count_as_affected(admin_client: Client, queue: FairQueue) -> None:
     for user in ("capped", "rated", "paused"):
         work(queue, user, waited=600, took=1)
     queue.user("capped").set_max_running(1)
@@ -207,7 +205,7 @@ def test_only_the_last_hour_counts_for_the_shares(admin_client: Client, queue: F
     assert (found["ann"].verdict, found["ann"].stats.last_hour.busy_seconds) == ("had no tasks", 0)
 
 
-def test_nobody_is_noisy_alone_or_among_equals(admin_client: Client, queue: FairQueue) -> None:
+def test_a_single_user_and_users_with_equal_backlogs_are_not_noisy(admin_client: Client, queue: FairQueue) -> None:
     push(queue, "ann", 40)
     assert admin_client.get(url()).context["remarks"] == []
     push(queue, "bob", 30)
@@ -248,7 +246,7 @@ def test_each_verdict_about_a_user_has_its_sentence(admin_client: Client, queue:
     assert summary == "1 user waits longer than expected because workers are busy."
 
 
-def test_a_user_without_ready_tasks_is_not_accused(admin_client: Client, queue: FairQueue) -> None:
+def test_a_user_without_ready_tasks_is_not_called_noisy(admin_client: Client, queue: FairQueue) -> None:
     """A user with one task due in an hour, and one with 40 for tomorrow."""
     work(queue, "busy", waited=0, took=50)
     push(queue, "busy", 5)
@@ -262,7 +260,7 @@ def test_a_user_without_ready_tasks_is_not_accused(admin_client: Client, queue: 
     assert admin_client.get(url()).context["remarks"] == []
 
 
-def test_shares_are_of_all_users_and_not_of_the_page(admin_client: Client, queue: FairQueue) -> None:
+def test_shares_are_computed_for_all_users_and_not_only_for_the_page(admin_client: Client, queue: FairQueue) -> None:
     for user in ("u000", "zz"):
         work(queue, user, waited=0, took=10)
     queue.push_batch([Task.create(f"u{n:03}", 3, None) for n in range(USERS_PER_PAGE + 150)])
@@ -398,7 +396,7 @@ def test_tasks_that_ended_today_are_counted_and_the_latest_are_listed(admin_clie
     ]
 
 
-def test_a_user_s_figures_of_today_do_not_depend_on_the_load_of_others(admin_client: Client, queue: FairQueue) -> None:
+def test_figures_of_today_do_not_depend_on_the_load_of_other_users(admin_client: Client, queue: FairQueue) -> None:
     """1,000 tasks of others ended after this user's: its latest tasks are not found any more, its figures are."""
     now = max(time.time(), timezone.localtime().replace(hour=0, minute=0, second=1).timestamp())
     counted = {"ann": 0, "loud": 0}
@@ -496,7 +494,7 @@ def preview(client: Client, weight: str, user: str = "ann") -> str:
     return shown(client, user=user, weight=weight, preview="1")
 
 
-def test_shares_and_waits_of_the_user_and_of_others(admin_client: Client, queue: FairQueue) -> None:
+def test_the_preview_shows_shares_and_waits_of_all_users(admin_client: Client, queue: FairQueue) -> None:
     push(queue, "ann", 2)
     push(queue, "bob", 2)
     push(queue, "carol", 2)
@@ -528,7 +526,7 @@ def test_a_preview_of_a_member_is_about_its_organization(admin_client: Client, q
     assert "No other member of its organization is active" in preview(admin_client, "3")
 
 
-def test_a_user_alone_or_with_the_same_weight_changes_nothing(admin_client: Client, queue: FairQueue) -> None:
+def test_a_preview_without_a_change_of_shares_shows_this(admin_client: Client, queue: FairQueue) -> None:
     assert "No other user is active" in preview(admin_client, "3")
     assert preview(admin_client, "1").strip() == ""
     push(queue, "bob", 1)
@@ -651,7 +649,7 @@ def test_all_limits_of_a_user_are_changed_at_once(admin_client: Client, queue: F
         ("sla", "0", "sla must be more than 0 seconds"),
     ],
 )
-def test_a_mistake_stands_next_to_its_field_and_the_rest_is_kept(
+def test_a_mistake_is_shown_next_to_its_field_and_other_input_is_kept(
     admin_client: Client, queue: FairQueue, field: str, value: str, words: str
 ) -> None:
     fields = limits(**{"weight": "3", "max_running": "7", field: value})
@@ -707,7 +705,7 @@ def test_actions_on_an_impossible_or_idle_user_change_nothing(admin_client: Clie
     assert "nothing waiting" in messages_of(act(admin_client, "ann", "purge", confirm="yes"))
 
 
-def test_waiting_tasks_of_paused_users_are_stated_next_to_the_summary(admin_client: Client, queue: FairQueue) -> None:
+def test_the_summary_mentions_waiting_tasks_of_paused_users(admin_client: Client, queue: FairQueue) -> None:
     for user, minutes in (("duff", 21), ("member", 5)):
         queue.push_batch([Task.create(user, 3, None) for _ in range(3)], now=time.time() - 60 * minutes)
     assert "paused user" not in words_of(shown(admin_client))

@@ -79,7 +79,7 @@ def test_a_worker_is_shown_with_the_figures_of_its_heartbeat(admin_client: Clien
         assert words in text
 
 
-def test_reserved_slots_are_shown(admin_client: Client, queue: FairQueue) -> None:
+def test_the_page_of_workers_shows_reserved_slots(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
     assert "reserved" not in read(admin_client, url())
     beat(queue, reserve={"urgent": 1, "normal": 2})
@@ -128,7 +128,7 @@ def test_the_list_of_workers_has_pages(admin_client: Client, queue: FairQueue) -
     assert (second.context["next"], second.context["first"]) == ("", url(queue="default"))
 
 
-def test_a_worker_is_drained_and_works_again(admin_client: Client, queue: FairQueue) -> None:
+def test_a_worker_is_drained_and_then_resumed(admin_client: Client, queue: FairQueue) -> None:
     beat(queue)
     assert "Worker w1 will drain" in messages_of(act(admin_client, "drain"))
     assert pending(admin_client) == "drain requested"
@@ -190,7 +190,7 @@ def test_slots_show_their_task_its_user_and_its_run_time(admin_client: Client, q
     assert "41.7 % busy" in text
 
 
-def test_slots_hide_tasks_from_users_who_may_not_see_them(client: Client, queue: FairQueue) -> None:
+def test_slots_hide_tasks_from_staff_who_may_not_see_them(client: Client, queue: FairQueue) -> None:
     beat_with(
         queue,
         (["ann-secret"] * 60, ReportedTask("id-1", "shop.send", "ann-secret", time.time(), line="shop.py:3 f")),

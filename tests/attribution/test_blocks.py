@@ -26,7 +26,7 @@ def test_tasks_enqueued_in_a_block_belong_to_its_user(queue: FairQueue, note: An
     assert users(queue) == ["acme", "acme", "acme", "default"]
 
 
-def test_a_user_named_by_a_task_comes_before_the_user_of_the_block(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_a_user_named_by_a_task_overrides_the_user_of_the_block(queue: FairQueue, note: Any, note_for: Any) -> None:
     with as_user("acme"):
         note_for.enqueue("bob")
         note.using(user_id="cid").enqueue()
@@ -88,7 +88,7 @@ async def test_each_coroutine_has_its_own_current_user(queue: FairQueue, note: A
     await aclose_queues()
 
 
-def test_a_new_thread_does_not_have_the_block_s_user(note: Any) -> None:
+def test_a_new_thread_does_not_inherit_the_user_of_the_block(note: Any) -> None:
     found: list[str | None] = ["unasked"]
 
     def ask() -> None:
@@ -101,7 +101,7 @@ def test_a_new_thread_does_not_have_the_block_s_user(note: Any) -> None:
     assert found == ["unasked", None]
 
 
-def test_steps_of_a_pipeline_belong_to_the_block_s_user(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_steps_of_a_pipeline_belong_to_the_user_of_the_block(queue: FairQueue, note: Any, note_for: Any) -> None:
     pipeline = note.s(1) | note_for.s("bob")
     with as_user("acme"):
         pipeline.enqueue()
@@ -109,7 +109,7 @@ def test_steps_of_a_pipeline_belong_to_the_block_s_user(queue: FairQueue, note: 
     assert users(queue) == ["acme", "bob", "default", "bob"]
 
 
-def test_recurring_tasks_do_not_belong_to_their_schedule_s_author(queue: FairQueue, note: Any, note_for: Any) -> None:
+def test_scheduled_tasks_do_not_belong_to_the_author(queue: FairQueue, note: Any, note_for: Any) -> None:
     with as_user("acme"):
         queue.schedules.add("notes", task=note.s(1), every=60)
         queue.schedules.add("bobs", task=note_for.s("bob"), every=60)

@@ -150,7 +150,7 @@ def test_tasks_have_the_default_user_if_no_middleware_sets_one(
     assert users(queue) == ["default"]
 
 
-def test_a_user_set_in_the_view_or_by_another_middleware_is_the_user_of_the_tasks(
+def test_tasks_belong_to_the_user_that_a_view_or_another_middleware_has_set(
     rf: RequestFactory, queue: FairQueue, note: Any
 ) -> None:
     def view(request: HttpRequest) -> HttpResponse:
@@ -214,7 +214,7 @@ def test_an_async_view_under_wsgi_has_its_user(client: Client, note: Any, ann: U
     assert [call.user_id for call in fairque] == [str(ann.pk)]
 
 
-async def test_enqueue_in_a_coroutine_raises_advice(aclient: AsyncClient, note: Any, ann: User) -> None:
+async def test_enqueue_in_a_coroutine_raises_an_error_with_advice(aclient: AsyncClient, note: Any, ann: User) -> None:
     await aclient.aforce_login(ann)
     response = await aclient.get("/blocks/")
     assert "use `await task.aenqueue(…)`" in response.content.decode()

@@ -41,7 +41,7 @@ def both_kinds(n: int) -> int:
     return n
 
 
-def test_a_function_is_a_task_of_one_kind_only(queue: FairQueue) -> None:
+def test_a_function_can_be_declared_as_a_task_of_only_one_kind(queue: FairQueue) -> None:
     django_fairque.task(both_kinds)
     with pytest.raises(InvalidTask, match=r"both_kinds is a task of django_fairque already"):
         task(both_kinds)
@@ -59,7 +59,7 @@ def test_a_declaration_names_a_user(queue: FairQueue) -> None:
     assert queue.get_task(declared.using(user_id=8).enqueue(1).id).user_id == "8"
 
 
-def test_a_task_of_another_backend_can_be_sent_by_this_backend(queue: FairQueue, settings: Settings) -> None:
+def test_a_task_of_another_backend_can_be_sent_with_this_backend(queue: FairQueue, settings: Settings) -> None:
     immediate = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
     ours = settings.TASKS["default"]
     settings.TASKS = {
@@ -158,7 +158,7 @@ def test_captured_tasks_can_be_asserted_and_run(queue: FairQueue) -> None:
     assert capture[0].result == 3
 
 
-async def test_results_of_captured_tasks_ask_no_server(queue: FairQueue, settings: Settings) -> None:
+async def test_results_of_captured_tasks_need_no_server(queue: FairQueue, settings: Settings) -> None:
     settings.FAIRQUE = {**settings.FAIRQUE, "REDIS": {"URL": "redis://127.0.0.1:1", "SOCKET_CONNECT_TIMEOUT": 0.1}}
     with capture_tasks() as capture:
         sent = tasks.add.enqueue(1, 2)
@@ -187,14 +187,14 @@ django.setup()
 """
 
 
-def test_the_app_works_without_the_interface() -> None:
+def test_the_app_works_without_the_package_of_django_tasks() -> None:
     used = 'assert not {"django.tasks", "django_tasks", "django_fairque.backends"} & set(sys.modules)'
     program = BARE.format(before="sys.modules['django_tasks'] = None", after=f"del sys.modules['django_tasks']; {used}")
     assert run_python(program).stderr == ""
 
 
 @pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django has the interface itself")
-def test_a_missing_interface_is_an_error_with_the_package_to_install() -> None:
+def test_without_the_package_of_django_tasks_an_error_names_it() -> None:
     program = BARE.format(before="sys.modules['django_tasks'] = None", after="import django_fairque.backends")
     assert "on Django 5.2" in (found := run_python(program).stderr)
     assert "install the package django-tasks" in found

@@ -26,13 +26,13 @@ def table(heading: str, text: str = PAGE) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows.splitlines()]
 
 
-def test_the_bands_are_those_of_the_table() -> None:
+def test_priorities_map_to_those_of_the_documented_table() -> None:
     rows = [(int(cells[0].split(" to ")[0]), Priority[cells[1].strip("`")]) for cells in table("priority in Django")]
     assert {priority: least for least, priority in rows} == PRIORITY_BANDS
 
 
 @pytest.mark.parametrize("state", TaskState)
-def test_the_statuses_are_those_of_the_table(state: TaskState) -> None:
+def test_task_states_map_to_those_of_the_documented_table(state: TaskState) -> None:
     (row,) = (cells for cells in table("state in the queue") if f"`{state.name}`" in cells[0])
     status: Any = STATUSES[state]
     assert TaskResultStatus(status).value in row[1]

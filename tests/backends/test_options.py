@@ -70,7 +70,7 @@ def test_retries_above_the_queues_limit_are_capped(
     assert "have max_retries 500, which is reduced to the queue's limit (max_retry_attempts): 100" in caplog.text
 
 
-def test_options_by_path_replace_those_for_all(queue: FairQueue, configure: Configure) -> None:
+def test_options_for_a_path_override_the_options_for_all_tasks(queue: FairQueue, configure: Configure) -> None:
     options = {"MAX_RETRIES": 3, "DELAY": 30, "SLA": None}
     configure(MAX_RETRIES=1, TIMEOUT=10, SLA=5, TASK_OPTIONS={"tests.backends.project.*": options})
     task = sent(queue)
@@ -100,7 +100,7 @@ def test_the_most_specific_pattern_decides_each_option(queue: FairQueue, configu
 
 
 @pytest.mark.parametrize(("option", "state"), [("DEBOUNCE", "scheduled"), ("UNIQUE_FOR", "queued")])
-def test_unique_or_debounced_calls_of_the_same_arguments_are_one_task(
+def test_unique_or_debounced_calls_with_equal_arguments_are_one_task(
     queue: FairQueue, configure: Configure, option: str, state: str
 ) -> None:
     configure(TASK_OPTIONS={ADD: {option: 30}})
@@ -109,14 +109,14 @@ def test_unique_or_debounced_calls_of_the_same_arguments_are_one_task(
     assert queue.get_stats().states[state] == 2
 
 
-def test_a_call_that_chooses_its_time_is_not_put_off_by_options(queue: FairQueue, configure: Configure) -> None:
+def test_a_call_that_sets_its_start_time_is_not_debounced_by_options(queue: FairQueue, configure: Configure) -> None:
     configure(TASK_OPTIONS={ADD: {"DEBOUNCE": 30, "DEBOUNCE_MAX_WAIT": 60, "EXPIRES": 10}})
     task = queue.get_task(add.using(run_after=dt.timedelta(hours=1)).enqueue(1).id)
     assert task.execute_after == pytest.approx(task.created_at + 3600, abs=5)
     assert task.expires_at == pytest.approx(task.created_at + 3610, abs=5)
 
 
-def test_a_queue_and_a_priority_by_path_are_those_of_the_result(queue: FairQueue, configure: Configure) -> None:
+def test_the_result_has_the_queue_and_priority_set_by_path(queue: FairQueue, configure: Configure) -> None:
     configure(TASK_OPTIONS={ADD: {"QUEUE": "mail", "PRIORITY": -50}})
     result = add.enqueue(1)
     assert (result.task.queue_name, result.task.priority) == ("mail", -50)
@@ -140,7 +140,7 @@ def filed(n: int) -> int:
     return n
 
 
-def test_a_queue_by_path_stands_for_one_that_is_not_declared(queue: FairQueue, configure: Configure) -> None:
+def test_a_queue_set_by_path_may_replace_an_undeclared_queue(queue: FairQueue, configure: Configure) -> None:
     declare: Any = task
     with pytest.raises(InvalidTask):
         declare(queue_name="theirs")(filed)
@@ -280,7 +280,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("options", "words"), MISTAKES)
-def test_mistakes_are_found_by_the_check_and_before_anything_is_sent(
+def test_mistakes_in_options_are_found_by_the_check_and_before_sending(
     queue: FairQueue, configure: Configure, options: dict[str, Any], words: str
 ) -> None:
     configure(**options)
@@ -314,10 +314,10 @@ class TestLanes:
         found = queue.get_task(add.using(priority=priority).enqueue(1).id)
         return found.lane, found.priority
 
-    def test_priorities_stand_for_no_lane_by_default(self, queue: FairQueue) -> None:
+    def test_priorities_select_no_lane_by_default(self, queue: FairQueue) -> None:
         assert [self.lane(queue, priority)[0] for priority in (100, 0, -100)] == ["normal"] * 3
 
-    def test_priorities_from_a_bound_on_stand_for_a_lane(self, queue: FairQueue, configure: Configure) -> None:
+    def test_priorities_above_a_bound_select_a_lane(self, queue: FairQueue, configure: Configure) -> None:
         configure(URGENT_PRIORITY=50, BULK_PRIORITY=-50)
         assert [self.lane(queue, priority) for priority in (100, 50, 49, 0, -49, -50, -100)] == [
             ("urgent", Priority.NORMAL),
@@ -334,14 +334,12 @@ class TestLanes:
         result = add.using(priority=70).enqueue(1)
         assert default_task_backend.get_result(result.id).task.priority == 70
 
-    def test_a_priority_that_stands_for_a_lane_counts_before_a_block(
-        self, queue: FairQueue, configure: Configure
-    ) -> None:
+    def test_a_priority_that_selects_a_lane_overrides_a_block(self, queue: FairQueue, configure: Configure) -> None:
         configure(URGENT_PRIORITY=50)
         with lane("bulk"):
             assert [self.lane(queue, priority)[0] for priority in (60, 40, 0)] == ["urgent", "bulk", "bulk"]
 
-    def test_a_lane_in_the_options_counts_before_priorities(self, queue: FairQueue, configure: Configure) -> None:
+    def test_a_lane_in_the_options_overrides_priorities(self, queue: FairQueue, configure: Configure) -> None:
         configure(LANE="bulk", URGENT_PRIORITY=50)
         assert self.lane(queue, 60) == ("bulk", Priority.NORMAL)
         configure(URGENT_PRIORITY=50, TASK_OPTIONS={ADD: {"LANE": "normal"}})

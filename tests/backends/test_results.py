@@ -39,7 +39,7 @@ async def test_an_unknown_id_has_no_result(queue: FairQueue, result_id: Any) -> 
     await aclose_queues()
 
 
-def test_a_queue_that_is_not_declared_holds_nothing(queue: FairQueue, settings: Settings) -> None:
+def test_a_queue_that_is_not_declared_has_no_results(queue: FairQueue, settings: Settings) -> None:
     settings.TASKS = {"default": {**settings.TASKS["default"], "QUEUES": ["a", "default"]}}
     result = tasks.add.enqueue(1)
     assert default_task_backend.get_result(result.id) == result
@@ -61,7 +61,7 @@ async def test_a_result_is_looked_up_in_its_backend(queue: FairQueue, settings: 
     await aclose_queues()
 
 
-async def test_a_result_of_another_task_is_a_mismatch(queue: FairQueue) -> None:
+async def test_reading_a_result_with_another_task_is_an_error(queue: FairQueue) -> None:
     result = await tasks.add.aenqueue(1)
     with pytest.raises(TaskResultMismatch):
         tasks.other.get_result(result.id)
@@ -70,7 +70,7 @@ async def test_a_result_of_another_task_is_a_mismatch(queue: FairQueue) -> None:
     await aclose_queues()
 
 
-def test_a_task_of_another_interface_has_no_result(queue: FairQueue) -> None:
+def test_a_task_sent_without_django_tasks_has_no_result(queue: FairQueue) -> None:
     result = tasks.ordinary.enqueue("ann", 1)
     with pytest.raises(TaskResultDoesNotExist):
         default_task_backend.get_result(result.id)
@@ -91,7 +91,7 @@ def test_a_name_from_the_server_is_not_imported(queue: FairQueue) -> None:
     assert "antigravity" not in sys.modules
 
 
-def test_a_task_that_this_process_has_not_declared_waits(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undeclared_waiting_task_has_a_result(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     result = tasks.add.enqueue(1)
     monkeypatch.setattr(registry, "_tasks", {})
     with pytest.raises(TaskResultDoesNotExist):
@@ -115,7 +115,7 @@ def test_the_class_of_an_error_is_not_imported(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("path", ["subprocess.run", "builtins.print", "django_fairque.nothing"])
-def test_a_path_to_no_exception_is_not_resolved(queue: FairQueue, path: str) -> None:
+def test_a_stored_path_that_names_no_exception_is_not_imported(queue: FairQueue, path: str) -> None:
     result = tasks.add.enqueue(1)
     queue.fail(pop(queue), f"{path}: ?", delay=None)
     result.refresh()
@@ -153,7 +153,7 @@ def test_a_damaged_payload_is_a_failure_with_an_error(
         {"at": 5, "priority": True, "run_after": None, "backend": 7, "user_id": [1]},
     ],
 )
-def test_edited_nonsense_in_a_payload_is_ignored(queue: FairQueue, about: Any) -> None:
+def test_invalid_edited_parts_of_a_payload_are_ignored(queue: FairQueue, about: Any) -> None:
     payload = {"args": [1], "kwargs": {}, "about": about}
     pushed = queue.push(Task.create("ann", Priority.HIGH, payload, name=tasks.add.module_path))
     result = tasks.add.get_result(pushed.task_id)
@@ -162,7 +162,7 @@ def test_edited_nonsense_in_a_payload_is_ignored(queue: FairQueue, about: Any) -
     assert result.return_value == 1
 
 
-def test_backends_of_threads_share_one_queue(queue: FairQueue) -> None:
+def test_the_backends_of_all_threads_share_one_queue(queue: FairQueue) -> None:
     seen: list[Any] = []
 
     def enqueue() -> None:
@@ -178,7 +178,7 @@ def test_backends_of_threads_share_one_queue(queue: FairQueue) -> None:
     assert len({tasks.add.get_result(result.id).id for _, _, result in seen}) == 4
 
 
-def test_the_backend_declares_what_it_supports(queue: FairQueue) -> None:
+def test_the_backend_declares_the_features_that_it_supports(queue: FairQueue) -> None:
     features = ("defer", "async_task", "get_result", "priority")
     assert all(getattr(default_task_backend, f"supports_{feature}") is True for feature in features)
 

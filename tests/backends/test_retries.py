@@ -107,7 +107,7 @@ def test_attempts_and_backoff_may_be_set_outside_of_options(queue: FairQueue, se
 
 
 @takes_options
-def test_a_declaration_has_its_own_attempts_and_backoff(queue: FairQueue, configure: Configure) -> None:
+def test_a_declaration_can_set_its_number_of_attempts_and_its_backoff(queue: FairQueue, configure: Configure) -> None:
     configure(MAX_ATTEMPTS=5, TASK_OPTIONS={f"{PATH}.fail_in_a_coroutine": {"MAX_ATTEMPTS": 1}})
     declared = typed_task(max_attempts=2, backoff=pause)(fail)
     assert run(declared.using(priority=5).enqueue("broken"), 2).attempts == 2

@@ -78,7 +78,7 @@ def test_a_result_that_is_no_json_is_a_failure(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("work", [tasks.describe, tasks.describe_async], ids=lambda work: work.name)
-def test_tasks_are_retried_only_if_the_options_say_so(queue: FairQueue, configure: Configure, work: Any) -> None:
+def test_tasks_are_retried_only_if_the_options_allow_retries(queue: FairQueue, configure: Configure, work: Any) -> None:
     once = work.enqueue(2)
     configure(MAX_RETRIES=1)
     twice = work.enqueue(2)
@@ -90,7 +90,7 @@ def test_tasks_are_retried_only_if_the_options_say_so(queue: FairQueue, configur
     assert [error.exception_class for error in twice.errors] == [LookupError]
 
 
-def test_the_context_knows_of_earlier_attempts(queue: FairQueue, configure: Configure) -> None:
+def test_the_context_has_the_number_of_earlier_attempts(queue: FairQueue, configure: Configure) -> None:
     configure(MAX_RETRIES=5)
     result = run(tasks.describe.using(priority=33).enqueue(3))
     shown = {name: value for name, value in result.return_value.items() if name != "pid"}
@@ -105,7 +105,7 @@ def test_the_context_knows_of_earlier_attempts(queue: FairQueue, configure: Conf
     }
 
 
-def test_a_retry_that_the_task_requested_is_no_error(queue: FairQueue) -> None:
+def test_a_retry_that_the_task_requested_is_not_recorded_as_an_error(queue: FairQueue) -> None:
     result = run(tasks.fail.enqueue("Retry"))
     assert (result.status, result.errors, result.attempts) == (TaskResultStatus.READY, [], 1)
 
@@ -125,7 +125,7 @@ def test_a_task_that_was_canceled_has_failed(queue: FairQueue) -> None:
     assert "changed our minds" in error.traceback
 
 
-def test_the_death_of_a_worker_is_an_attempt_with_an_error(queue: FairQueue) -> None:
+def test_the_death_of_a_worker_is_recorded_as_an_attempt_with_an_error(queue: FairQueue) -> None:
     result = tasks.add.enqueue(1)
     queue.sweep(now=pop(queue, "w1", now=1000.0).expires_at + 1)
     result.refresh()
@@ -148,7 +148,7 @@ def test_arguments_arrive_as_json(queue: FairQueue, args: tuple[Any, ...], kwarg
     assert result.return_value == [result.args, result.kwargs] == seen
 
 
-def test_both_kinds_of_tasks_share_a_worker(queue: FairQueue) -> None:
+def test_a_worker_runs_tasks_of_both_interfaces(queue: FairQueue) -> None:
     first, second = tasks.ordinary.enqueue("ann", 1), tasks.add.enqueue(1, 1)
     assert run_tasks() == 2
     second.refresh()

@@ -111,7 +111,7 @@ async def test_a_time_limit_before_the_last_attempt_finishes_nothing(
 
 
 @WORKERS
-async def test_a_coroutine_may_end_by_itself_at_its_limit(queue: FairQueue, ends: list[Any], kind: Any) -> None:
+async def test_a_coroutine_may_return_at_its_time_limit(queue: FairQueue, ends: list[Any], kind: Any) -> None:
     result: Any = tidy_up.enqueue()
     await run(kind(burst=True, task_timeout=0.3))
     assert [(status, error) for status, _, error, _ in ends] == [(TaskResultStatus.SUCCESSFUL, None)]
@@ -121,7 +121,7 @@ async def test_a_coroutine_may_end_by_itself_at_its_limit(queue: FairQueue, ends
 
 
 @WORKERS
-async def test_a_task_that_cancels_itself_has_failed(queue: FairQueue, ends: list[Any], kind: Any) -> None:
+async def test_a_coroutine_that_cancels_itself_has_failed(queue: FairQueue, ends: list[Any], kind: Any) -> None:
     result = await_one_that_was_canceled.enqueue()
     await run(kind(burst=True))
     ((status, _attempts, error, functions),) = ends

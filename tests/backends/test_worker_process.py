@@ -48,7 +48,7 @@ def test_a_worker_process_runs_tasks_of_the_django_backend_with_retries(
     assert queue.check_invariants() == []
 
 
-def test_a_task_whose_process_dies_starts_as_often_as_it_may(
+def test_a_task_whose_process_dies_starts_up_to_its_maximum_number_of_attempts(
     queue: FairQueue, worker: WorkerProcess, configure: Configure, tmp_path: Path
 ) -> None:
     limits = {tasks.die: 1, tasks.die_too: 2}

@@ -28,7 +28,7 @@ IS_BLANK = """canvas => !new Uint32Array(
 ).some(pixel => pixel)"""
 
 
-def test_the_value_under_the_pointer_is_shown(page: Page, queue: FairQueue) -> None:
+def test_the_chart_shows_the_value_under_the_pointer(page: Page, queue: FairQueue) -> None:
     now = time.time()
     queue.push_batch([Task.create("a", 3, n) for n in range(1234)], now=now - 300)
     for at in range(-240, 0, 60):

@@ -76,7 +76,7 @@ def test_hostile_text_runs_no_script(
             watch.complaints.append(f"{url} has {found}")
 
 
-def test_the_test_finds_script_in_a_page_that_replaces_another(page: Page, watch: Watch, queue: FairQueue) -> None:
+def test_the_test_finds_a_script_in_a_page_loaded_by_navigation(page: Page, watch: Watch, queue: FairQueue) -> None:
     page.goto("/admin/django_fairque/queue/users/")
     page.set_content("<title>x</title><script>alert(1)</script><p><img src=/none.png onerror=alert(2)>")
     assert page.evaluate(ATTACKS) == ["script of this page", "img onerror"]

@@ -70,7 +70,7 @@ def test_the_menu_has_two_lines_although_the_name_of_the_page_is_bold(full: None
     assert len(set(lists.evaluate_all("all => all.map(one => Math.round(one.getBoundingClientRect().top))"))) == 2
 
 
-def test_rows_with_links_are_as_high_as_others(full: None, page: Page) -> None:
+def test_rows_with_links_are_as_high_as_rows_without_links(full: None, page: Page) -> None:
     open_page(page, "overview")
     with_links = page.locator("#fq-content tr:has(th > a)")
     others = page.locator("#fq-content tbody tr:visible:not(:has(a))")

@@ -167,7 +167,7 @@ def test_the_title_and_the_status_line_are_refreshed(overview: Page, queue: Fair
     expect(overview.locator("#fq-status")).to_contain_text("No workers")
 
 
-def test_a_page_without_refreshing_says_that_it_is_not_live(page: Page, queue: FairQueue, watch: Watch) -> None:
+def test_a_page_whose_refresh_is_off_is_marked_as_not_live(page: Page, queue: FairQueue, watch: Watch) -> None:
     page.clock.install()
     page.goto("/admin/django_fairque/queue/dead-letters/")
     page.clock.run_for(2 * PERIOD)

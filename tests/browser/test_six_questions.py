@@ -119,13 +119,13 @@ def test_the_overview_shows_that_the_queue_is_degraded(queue: FairQueue, page: P
     assert "dead letters" in text
 
 
-def test_the_page_of_users_says_who_waits_and_why(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_users_shows_waiting_users_with_reasons(queue: FairQueue, page: Page) -> None:
     text = answer(page, "users", "#fq-summary")
     assert re.match("[0-9]+ users wait longer than expected because workers are busy|No user waits longer than", text)
     assert page.locator("#fq-content tbody tr").count() >= 50, "the page lists the users that wait"
 
 
-def test_the_page_of_task_names_says_which_task_fails_most(queue: FairQueue, page: Page) -> None:
+def test_the_page_of_task_names_shows_the_task_with_most_failures(queue: FairQueue, page: Page) -> None:
     text = answer(page, "task_names", "#fq-summary")
     assert text == "shop.charge fails most: 610 of 900 attempts (67.8 %) failed."
 
@@ -135,7 +135,7 @@ def test_the_page_of_workers_names_a_stuck_process(queue: FairQueue, page: Page)
     assert text.startswith(f"1 of {WORKERS + 1} processes is stuck: {HUNG} (silent for ")
 
 
-def test_the_overview_says_when_the_backlog_will_be_done(queue: FairQueue, page: Page) -> None:
+def test_the_overview_estimates_the_end_of_the_backlog(queue: FairQueue, page: Page) -> None:
     text = answer(page, "overview", ".fq-trend")
     assert text.startswith("done in about")
 

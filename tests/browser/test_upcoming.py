@@ -57,7 +57,7 @@ def evening(queue: FairQueue) -> float:
 
 @pytest.mark.parametrize("language", ["en", "he", "ja"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_runs_are_drawn_where_they_are_expected(
+def test_runs_are_drawn_at_their_expected_times(
     evening: float, queue: FairQueue, language: str, width: int, page: Page
 ) -> None:
     page.set_viewport_size({"width": width, "height": 900})

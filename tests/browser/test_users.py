@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.testproject.conftest import StartDemo
 
 
-def test_a_noisy_user_is_paused_and_loses_its_turn(index: Page, queue: FairQueue) -> None:
+def test_pausing_a_noisy_user_stops_the_starts_of_its_tasks(index: Page, queue: FairQueue) -> None:
     queue.push_batch([Task.create("noisy", 3, number) for number in range(300)])
     queue.push_batch([Task.create(user, 3, number) for number in range(3) for user in ("acme", "bolt")])
     page = index

@@ -78,7 +78,7 @@ def test_two_cache_aliases_with_the_database_of_the_queues_are_found(check: Chec
 
 @both
 @pytest.mark.parametrize(("db", "found"), [(0, ["W002"]), (1, ["W053"])])
-def test_a_server_with_two_addresses_is_recognized_as_one(
+def test_a_server_with_two_addresses_is_recognized_as_one_server(
     check: Check, settings: Settings, fit: Server, backend: str, db: int, found: list[str]
 ) -> None:
     link = fit.directory / "other.sock"

@@ -26,7 +26,7 @@ def test_every_number_in_the_code_is_documented_and_no_other() -> None:
     assert set(re.findall(NUMBER, source)) == set(rows())
 
 
-def test_each_check_has_one_row_one_anchor_and_an_action_in_the_documentation() -> None:
+def test_each_check_is_documented_with_one_row_and_an_anchor_and_an_action() -> None:
     numbers = Counter(re.findall(rf"^\|.*?`{NUMBER}`", PAGE.read_text(), re.MULTILINE))
     assert set(numbers.values()) == {1}
     for number, (first, wrong, to_do) in rows().items():

@@ -71,7 +71,7 @@ def test_an_unknown_signing_key_of_producers_is_reported(check: Check, fit: Serv
     assert ids([message]) == ["W055"]
 
 
-def test_a_declared_queue_without_a_worker_is_reported_while_others_have_one(check: Check, fit: Server) -> None:
+def test_a_declared_queue_without_a_worker_is_reported_while_other_queues_have_one(check: Check, fit: Server) -> None:
     configuration = at(fit) | {"QUEUES": {"mail": {}}}
     assert check(configuration, deploy=True) == []
     with fit.client() as client:
@@ -171,19 +171,19 @@ class TestSilence:
         assert ids([message]) == ["W006"]
         return message.msg
 
-    def test_a_server_that_is_down_is_one_message_of_the_check(self, check: Check, fit: Server) -> None:
+    def test_the_check_reports_a_server_that_is_down_only_once(self, check: Check, fit: Server) -> None:
         fit.kill()
         assert "was not checked: the server can't be reached" in self.only_message(check, fit.url)
 
-    def test_a_suspended_server_is_one_message_of_the_check(self, check: Check, fit: Server) -> None:
+    def test_the_check_reports_a_suspended_server_only_once(self, check: Check, fit: Server) -> None:
         os.kill(fit.pid, signal.SIGSTOP)
         assert "was not checked: " in self.only_message(check, fit.url)
 
-    def test_a_server_that_never_answers_is_one_message_of_the_check(self, check: Check) -> None:
+    def test_the_check_reports_a_silent_server_only_once(self, check: Check) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}")
 
-    def test_a_silent_cluster_is_one_message_of_the_check(self, check: Check) -> None:
+    def test_the_check_reports_a_silent_cluster_only_once(self, check: Check) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             text = self.only_message(check, f"redis://127.0.0.1:{silent.getsockname()[1]}", CLUSTER=True)
         assert "was not checked: " in text

@@ -109,11 +109,11 @@ class TestDuplicates:
         assert "shop_tasks.py:3) and " in message.msg
         assert __file__ in message.msg
 
-    def test_a_copy_with_other_options_is_no_second_task(self, check: Check, source: Source) -> None:
+    def test_a_copy_with_other_options_is_not_a_duplicate(self, check: Check, source: Source) -> None:
         source.load(ONE).work.using(delay=5)
         assert check(HERE) == []
 
-    def test_one_function_that_is_declared_twice_is_no_duplicate(self, check: Check, source: Source) -> None:
+    def test_a_function_that_is_declared_twice_is_not_a_duplicate(self, check: Check, source: Source) -> None:
         source.load(
             "from django_fairque import task\n\ndef work(): ...\n\none, two = task(work), task(timeout=5)(work)\n"
         )
@@ -177,7 +177,7 @@ def test_sending_tasks_before_the_commit_of_requests_is_a_warning(
 
 class TestLimits:
     @pytest.mark.parametrize("others", ['Concurrency("a:{y}", 2)', 'Rate("a:{y}", "1/s"), Concurrency("a:{y}", 2)'])
-    def test_two_values_of_one_key_are_an_error_that_names_both_tasks(
+    def test_two_tasks_with_different_values_for_a_limit_key_are_an_error(
         self, check: Check, source: Source, others: str
     ) -> None:
         source.load(
@@ -189,7 +189,7 @@ class TestLimits:
             "the tasks 'shop_tasks.one' and 'shop_tasks.two' give the limit 'a:{y}' different values"
         )
 
-    def test_equal_values_and_other_keys_are_no_error(self, check: Check, source: Source) -> None:
+    def test_equal_values_for_a_limit_key_are_no_error(self, check: Check, source: Source) -> None:
         one = "@task(limits=[Concurrency('a', 1), Rate('a', '60/m'), Concurrency('a', 3, scope='user')])\ndef one(): ...\n"
         two = "@task(limits=[Concurrency('a', 1, at_limit='skip'), Rate('a', '1/s'), Concurrency('b', 2)])\ndef two(): ...\n"
         source.load(LIMITS + one + two)

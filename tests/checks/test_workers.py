@@ -37,7 +37,7 @@ class TestLeases:
         ("lease", "timeout", "found"),
         [(15, 15, ["W003"]), (26, 15, ["W003"]), (27, 15, []), (15, 8, []), (30, 20, ["W003"])],
     )
-    def test_a_lease_that_is_shorter_than_a_lost_reply_takes_is_a_warning(
+    def test_a_lease_shorter_than_the_repetition_of_a_lost_reply_is_a_warning(
         self, check: Check, lease: float, timeout: float, found: list[str]
     ) -> None:
         worker = {"LEASE_SECONDS": lease}

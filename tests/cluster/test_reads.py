@@ -58,7 +58,7 @@ def test_health_examines_the_memory_of_every_node(queue: FairQueue, nodes: Nodes
         assert not any("memory is" in reason for reason in queue.health().reasons)
 
 
-def test_one_full_node_of_several_makes_the_queue_degraded_but_not_down(queue: FairQueue, nodes: Nodes) -> None:
+def test_one_full_node_of_several_degrades_the_queue_but_it_is_not_down(queue: FairQueue, nodes: Nodes) -> None:
     """The users of the others are served as before: down is a queue that takes nothing."""
     clients = [server.client() for _port, server in nodes]
     try:

@@ -96,7 +96,7 @@ def busy(queue: FairQueue, users: list[str]) -> Iterator[list[Producer]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carried", [0, 1, 5, 10_000])
-def test_no_script_starts_on_a_slot_that_moves(queue: FairQueue, nodes: Nodes, carried: int, url: str) -> None:
+def test_no_script_starts_on_a_slot_that_is_being_moved(queue: FairQueue, nodes: Nodes, carried: int, url: str) -> None:
     """Wherever the keys lie: what is refused has changed nothing, and is done when the slot has arrived."""
     (user,) = users_of(SHARD, 1)
     before = [queue.push(task(user)).task_id for _ in range(3)]

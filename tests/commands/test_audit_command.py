@@ -117,7 +117,7 @@ ACTS: list[tuple[Callable[[FairQueue], object], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("act", "expected"), ACTS)
-def test_an_act_of_named_code_is_one_entry_with_the_values_before_and_after(
+def test_an_act_with_an_actor_is_one_entry_with_values_before_and_after(
     filled: FairQueue, act: Callable[[FairQueue], object], expected: tuple[Any, ...]
 ) -> None:
     with acting_as("billing"):
@@ -127,7 +127,7 @@ def test_an_act_of_named_code_is_one_entry_with_the_values_before_and_after(
     assert (entry.actor, entry.source, entry.queue) == ("billing", "code", "default")
 
 
-def test_code_without_an_actor_an_act_without_effect_and_a_refused_one_leave_no_entry(filled: FairQueue) -> None:
+def test_no_entry_is_made_without_an_actor_or_effect_or_permission(filled: FairQueue) -> None:
     filled.user("acme").set_weight(3)
     with acting_as("billing"):
         assert not filled.run_now("first")
@@ -138,7 +138,7 @@ def test_code_without_an_actor_an_act_without_effect_and_a_refused_one_leave_no_
         pass
 
 
-async def test_an_act_of_a_coroutine_is_written(queue: FairQueue) -> None:
+async def test_an_act_of_a_coroutine_is_recorded_in_the_audit(queue: FairQueue) -> None:
     with acting_as("billing"):
         await (await aget_queue()).user("acme").set_weight(2)
     await aclose_queues()
@@ -164,7 +164,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("words", "expected", "after"), COMMANDS)
-def test_a_command_is_one_entry_and_names_its_user(
+def test_a_command_writes_one_audit_entry_with_its_user(
     filled: FairQueue, run: Run, words: str, expected: tuple[str, ...], after: dict[str, Any]
 ) -> None:
     run(*words.split(), "--actor", "eve")
@@ -179,7 +179,7 @@ def test_a_command_without_an_actor_names_the_user_of_the_operating_system(fille
     assert [entry.actor for entry in AuditEntry.objects.all()] == [getuser()]
 
 
-async def test_keys_of_fairque_top_are_acts_of_its_operator(queue: FairQueue) -> None:
+async def test_the_keys_of_fairque_top_write_audit_entries_of_its_operator(queue: FairQueue) -> None:
     queue.push(Task.create("acme", 3, None))
     app = QueueApp(queue, actor="eve")
     async with app.run_test() as pilot:

@@ -55,7 +55,7 @@ def test_a_dead_letter_is_shown_without_control_characters(run: Run, bury: Bury)
     assert "\x1b" not in shown
 
 
-def test_a_limit_cuts_a_list_of_dead_letters_and_says_so(queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_a_limited_list_of_dead_letters_says_that_it_is_incomplete(queue: FairQueue, run: Run, bury: Bury) -> None:
     entries = [bury() for _ in range(3)]
     assert [json.loads(line)["entry"] for line in run("list", "--json", "--limit", "2").splitlines()] == entries[:2]
     assert run("list", "--limit", "2").endswith("\n2 shown; there are more\n3 dead letters in queue 'default'\n")

@@ -45,7 +45,7 @@ def test_a_printed_message_is_explained(run: Run, line: str, words: str) -> None
 
 
 @pytest.mark.thorough
-def test_topics_are_listed_without_a_topic_and_for_a_word_of_many_entries(run: Run) -> None:
+def test_topics_are_listed_without_an_argument_and_for_an_ambiguous_word(run: Run) -> None:
     listed = run("fairque_docs")
     for title in ("E001, E002", "BacklogFullError", "Nothing runs: ", "head start"):
         assert title in re.sub(r"\s+", " ", listed), title
@@ -76,7 +76,7 @@ def test_a_page_is_printed_by_its_name(run: Run) -> None:
     ],
     ids=["misspelled", "symbols", "long"],
 )
-def test_an_unknown_topic_names_the_nearest(run: Run, topic: str, message: str) -> None:
+def test_the_error_about_an_unknown_topic_suggests_the_most_similar_topic(run: Run, topic: str, message: str) -> None:
     with pytest.raises(CommandError, match=message):
         run("fairque_docs", topic)
 

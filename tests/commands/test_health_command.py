@@ -54,7 +54,9 @@ def written(status: str = "healthy", *reasons: str, age: float = 0.0) -> str:
         ),
     ],
 )
-def test_the_health_file_of_a_worker_decides(file: Path, make: Callable[[], str], code: int, out: str) -> None:
+def test_the_health_file_of_a_worker_decides_the_exit_code(
+    file: Path, make: Callable[[], str], code: int, out: str
+) -> None:
     file.write_text(make())
     found, printed = health(file)
     assert (found, out in printed) == (code, True)

@@ -44,7 +44,7 @@ ELSEWHERE = {"fairque_act list", "fairque_audit", "fairque_events", "fairque_out
     "words",
     [words for words, text in DOCUMENTED.items() if text.startswith("a line for each") and words not in ELSEWHERE],
 )
-def test_lists_print_a_line_of_json_for_each_thing(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
+def test_lists_print_one_line_of_json_for_each_object(words: str, queue: FairQueue, run: Run, bury: Bury) -> None:
     command = [*words.split(), "--json"]
     assert run(*command) == ""
     for user in ("ann", "bob"):
@@ -82,7 +82,7 @@ def test_a_listed_user_has_the_figures_of_its_stats(queue: FairQueue, run: Run, 
     assert json.loads(member)["rate"] == "100/60s"
 
 
-def test_all_users_are_listed_beyond_one_page(queue: FairQueue, run: Run, push: Push) -> None:
+def test_users_of_all_pages_are_listed(queue: FairQueue, run: Run, push: Push) -> None:
     for number in range(205):
         push(f"user-{number:03}")
     lines = run("fairque_user", "list", "--json").splitlines()

@@ -51,7 +51,7 @@ def test_tasks_and_dead_letters_are_listed_from_an_age_on(run: Run, queue: FairQ
     assert len(run("fairque_dlq", "groups", "--since", "1h", "--json").splitlines()) == 1
 
 
-def test_a_list_sorts_a_limited_number_of_rows_and_says_so(
+def test_a_sorted_list_has_a_maximum_of_rows_and_reports_it(
     run: Run, push: Push, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "MAX_SORTED_ROWS", 2)

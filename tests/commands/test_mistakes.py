@@ -91,7 +91,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES, ids=[line[:60] for line, _ in MISTAKES])
-def test_a_mistake_in_a_command_line_is_reported_in_one_line_and_changes_nothing(
+def test_a_mistake_in_a_command_line_is_one_line_of_text_and_changes_nothing(
     queue: FairQueue, run: Run, bury: Bury, line: str, message: str
 ) -> None:
     bury()

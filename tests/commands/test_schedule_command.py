@@ -136,6 +136,6 @@ def test_the_next_hours_of_all_schedules_are_listed(queue: FairQueue, run: Run) 
 
 
 @pytest.mark.usefixtures("queue")
-def test_next_runs_end_with_the_calendar(run: Run) -> None:
+def test_next_runs_of_a_schedule_end_with_the_last_date_of_the_calendar(run: Run) -> None:
     run("fairque_schedule", "add", "leap", "--task", TASK, "--cron", "0 0 29 2 *", "--args", '["acme", 7]')
     assert run("fairque_schedule", "next", "leap", "-n", "3000").splitlines()[-1].startswith("9996-02-29 00:00:00")

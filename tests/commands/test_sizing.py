@@ -52,7 +52,7 @@ def test_tasks_wait_for_less_than_their_run_time_with_the_slots_of_the_sizing(at
     assert mean_wait(rate, mean_run, too_few) > 10 * mean_run
 
 
-def test_the_busiest_hour_decides_and_a_present_hour_only_after_ten_minutes() -> None:
+def test_sizing_uses_the_busiest_hour_but_a_current_hour_only_after_ten_minutes() -> None:
     quiet, busy = hour(100, 1.0), hour(7_200, 2.0, begin=HOUR)
     sizing = choose_sizing([quiet, busy, hour(900, 2.0, begin=2 * HOUR, seconds=60)])
     assert sizing is not None

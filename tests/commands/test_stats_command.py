@@ -45,7 +45,7 @@ def push(queue: FairQueue, user: str, n: int = 1, now: float | None = None, prio
     queue.push_batch([Task.create(user, priority, None) for _ in range(n)], now=now)
 
 
-def test_promotions_are_counted_by_the_priority_they_came_from(queue: FairQueue, run: Run) -> None:
+def test_promotions_are_counted_by_the_previous_priority(queue: FairQueue, run: Run) -> None:
     assert "moved up 0\n" in run()
     now = time.time() - 200_000
     push(queue, "u", 2, now, priority=2)
@@ -81,7 +81,7 @@ def test_tasks_that_a_release_made_worse_are_shown(
     assert found["worse"].startswith("export: about 4.0 times slower")
 
 
-def test_the_busiest_users_are_found_behind_a_thousand_idle_ones(queue: FairQueue, run: Run) -> None:
+def test_the_busiest_users_are_found_among_a_thousand_idle_users(queue: FairQueue, run: Run) -> None:
     queue.push_batch([Task.create(f"idle{i}", 3, None) for i in range(1200)])
     for lease in [*queue.pop_batch(1000, "w"), *queue.pop_batch(1000, "w")]:
         queue.finish(lease)
@@ -94,7 +94,7 @@ def test_the_busiest_users_are_found_behind_a_thousand_idle_ones(queue: FairQueu
     assert (list(top["sizes"]), top["sizes"]["busy"]["normal"], top["looked_at"]) == (["busy"], 3, 1000)
 
 
-def test_top_examines_all_users_of_a_small_queue(queue: FairQueue, run: Run) -> None:
+def test_the_command_top_examines_all_users_of_a_small_queue(queue: FairQueue, run: Run) -> None:
     assert run("--top", "3").splitlines()[-1].split() == ["user", "ready", "running", "scheduled", "deferred"]
     push(queue, "acme")
     assert run("--top", "3").splitlines()[-1].split() == ["acme", "1", "0", "0", "0"]
@@ -142,7 +142,7 @@ def test_a_user_s_report_has_a_sentence_in_english_its_errors_and_a_file(queue: 
     assert (content["user"], content["recent"]["dead_letters"]) == (user, 1)
 
 
-def test_watch_prints_one_block_after_another_into_a_pipe(queue: FairQueue, run: Run) -> None:
+def test_watch_prints_one_block_after_the_other_into_a_pipe(queue: FairQueue, run: Run) -> None:
     blocks = run("--watch", "0.001", "--count", "3").split("\n\n" + time.strftime("%Y-", time.gmtime()))
     assert len(blocks) == 3
     assert re.match(TIME + "\nqueue 'default'", blocks[0])
@@ -151,7 +151,7 @@ def test_watch_prints_one_block_after_another_into_a_pipe(queue: FairQueue, run:
     assert [json.loads(look)["states"]["queued"] for look in looks] == [0, 0, 0]
 
 
-def test_watch_continues_when_the_server_is_away(run: Run, make_server: MakeServer, settings: Settings) -> None:
+def test_watch_continues_while_the_server_is_unreachable(run: Run, make_server: MakeServer, settings: Settings) -> None:
     server = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": server.url}, "QUEUE": {"REQUEST_TIMEOUT": 0}}
     assert json.loads(run("--json"))["queue"] == "default"
@@ -207,7 +207,7 @@ def test_watch_overwrites_a_terminal_line_by_line(queue: FairQueue, server: Serv
     os.close(ours)
 
 
-def test_watch_sleeps_in_slices_to_notice_ctrl_c(queue: FairQueue, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_the_watch_command_soon(queue: FairQueue, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal that comes just before a sleep does not end that sleep: one in eighty did, right after a look."""
     slept = []
 
@@ -283,7 +283,7 @@ def test_forced_colors_mark_warnings_and_heads_but_no_json(
     assert out.getvalue().startswith(style.WARNING("degraded"))
 
 
-def test_the_oldest_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(queue: FairQueue, run: Run) -> None:
+def test_the_oldest_wait_ignores_a_younger_task_that_is_checked_earlier(queue: FairQueue, run: Run) -> None:
     queue.push(Task.create("old", 3, 1, sla=5), now=time.time() - 90)
     queue.sweep()
     queue.push(Task.create("young", 3, 1, sla=5))

@@ -61,7 +61,7 @@ async def test_the_screen_shows_running_tasks_and_users(queue: FairQueue, push: 
         await pilot.press("q")
 
 
-async def test_keys_pause_and_weigh_the_selected_user(queue: FairQueue, push: Push) -> None:
+async def test_keys_pause_the_selected_user_and_set_its_weight(queue: FairQueue, push: Push) -> None:
     for user in ("acme", "acme", "bolt"):
         push(user)
     app = QueueApp(queue)
@@ -117,7 +117,7 @@ async def test_a_search_limits_the_users_until_it_ends(queue: FairQueue, push: P
         assert len(cells(app, "users")) == 2
 
 
-async def test_a_server_that_is_away_is_named_and_the_keys_work(make_server: MakeServer, settings: Settings) -> None:
+async def test_the_view_names_a_server_that_is_down_and_takes_keys(make_server: MakeServer, settings: Settings) -> None:
     away = make_server()
     settings.FAIRQUE = {"REDIS": {"URL": away.url}, "QUEUE": {"REQUEST_TIMEOUT": 0.1}}
     queue = get_queue()

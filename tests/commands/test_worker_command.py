@@ -49,7 +49,7 @@ def start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
         ("--queue default mail --burst --queue sms", ["default", "mail", "sms"]),
     ],
 )
-def test_the_worker_takes_several_queues_at_once_or_one_by_one(start: Start, words: str, queues: list[str]) -> None:
+def test_the_worker_option_queue_may_be_repeated(start: Start, words: str, queues: list[str]) -> None:
     assert list(start(*words.split())["options"].queues) == queues
     assert get_config().worker.queues == queues
 
@@ -142,7 +142,7 @@ def test_the_worker_warns_of_debug_mode_without_a_terminal(
     assert caplog.text.count("DEBUG is true: queries of a task are kept in memory until it ends") == found
 
 
-def test_a_worker_starts_although_the_database_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_starts_while_its_database_is_down(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OperationalError("nobody listens")
 

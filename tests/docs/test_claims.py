@@ -20,7 +20,7 @@ def test_the_page_of_claims_has_enough_rows_and_each_is_read() -> None:
     assert list(CHANGES) == [claim.text for claim in CLAIMS]
 
 
-def test_a_claim_is_on_its_page_and_has_tests_and_a_change_that_can_be_made() -> None:
+def test_each_claim_is_on_its_page_with_tests_and_a_code_change_that_breaks_it() -> None:
     for claim in CLAIMS:
         text = (PAGE.parent / claim.page).read_text()
         assert claim.text in " ".join(text.split())
@@ -42,5 +42,5 @@ def test_a_claim_is_on_its_page_and_has_tests_and_a_change_that_can_be_made() ->
         (None, "", False),
     ],
 )
-def test_only_a_failed_test_notices_a_change(status: int | None, output: str, *, is_noticed: bool) -> None:
+def test_a_change_counts_as_noticed_only_if_a_test_fails(status: int | None, output: str, *, is_noticed: bool) -> None:
     assert judge(status, output)[0] is is_noticed

@@ -15,13 +15,13 @@ FOLDER = DOCS / "guides" / "noisy-neighbors"
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_table_of_a_recipe_is_what_is_measured(name: str, redis: Redis) -> None:
+def test_the_table_of_a_recipe_has_the_measured_values(name: str, redis: Redis) -> None:
     numbers = count()
     measured = table(name, lambda: FairQueue(redis, f"q{next(numbers)}"))
     assert f"<!-- measured -->\n\n{measured}" in (FOLDER / f"{name}.md").read_text(), measured
 
 
-def test_each_recipe_has_a_measured_table_and_a_place_in_the_index() -> None:
+def test_each_recipe_has_a_measured_table_and_an_index_entry() -> None:
     pages = {page.stem for page in FOLDER.glob("*.md")}
     assert pages == set(RECIPES)
     index = FOLDER.with_suffix(".md").read_text()

@@ -83,7 +83,7 @@ def test_a_page_without_marks_is_refused(written: dict[str, Any]) -> None:
         with_figures("# A page\n", "peers", written)
 
 
-def test_tasks_that_do_something_have_a_row_for_each_kind() -> None:
+def test_the_table_of_working_tasks_has_a_row_for_each_kind() -> None:
     found = results("work")
     medians = {part["name"]: part["median"] for part in found["parts"]["work"]}
     lines = work_block(found).splitlines()
@@ -112,7 +112,7 @@ def test_the_nightly_job_has_a_row_for_each_measured_queue() -> None:
         assert unit == "ms"
 
 
-def test_readme_shows_the_wait_of_mails_and_the_share_of_others() -> None:
+def test_readme_shows_the_wait_of_mails_and_the_share_of_other_users() -> None:
     found = results("nightly")
     figures = {figure["name"]: figure for figure in found["parts"]["nightly"]}
     names = [OURS, "celery", "rq", "huey", "dramatiq", "django-tasks-db"]
@@ -127,7 +127,7 @@ def test_readme_shows_the_wait_of_mails_and_the_share_of_others() -> None:
     assert "django_fairque 60 ms, django-tasks-db 10 ms, dramatiq 20 ms" in nightly_chart(found)
 
 
-def test_the_figures_of_many_users_stand_first_with_their_ratios_in_the_columns_of_the_peers(
+def test_figures_of_many_users_come_first_with_ratios_for_the_peers(
     written: dict[str, Any],
 ) -> None:
     table = Table("users")

@@ -407,7 +407,7 @@ def test_the_recipe_of_webhooks_joins_events_and_refuses_too_many(project: Proje
     assert receive(3) == 503
 
 
-def test_the_recipe_of_failing_tasks_stops_one_customer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recipe_of_failing_tasks_stops_only_one_customer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.read("noisy-neighbors/failing-tasks.md")
     deliveries = sys.modules["shop.deliveries"]
 

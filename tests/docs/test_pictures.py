@@ -32,7 +32,7 @@ def test_the_results_show_what_readme_claims() -> None:
     assert len(pictures.FIGURES.findall(pictures.README.read_text())) == 1
 
 
-def test_the_turns_are_those_of_the_engine(redis: Redis) -> None:
+def test_the_drawn_turns_are_those_of_the_engine(redis: Redis) -> None:
     queue = FairQueue(redis, "default", QueueConfig(fair_by="tasks"))
     queue.push_batch([task(user) for user in pictures.FIRST_COME], now=NOW)
     served = []

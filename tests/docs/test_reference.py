@@ -179,7 +179,7 @@ class TestPython:
 
 
 class TestExceptions:
-    def test_every_exception_has_a_row_that_says_what_to_do(self) -> None:
+    def test_every_exception_has_a_row_with_the_remedy(self) -> None:
         section = (REFERENCE / "exceptions.md").read_text()
         rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE))
         public = {name: getattr(django_fairque, name) for name in dir(django_fairque)}

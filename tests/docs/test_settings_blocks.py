@@ -117,7 +117,7 @@ def test_blocks_of_settings_name_their_file() -> None:
     assert [block.place for block in every if not block.code.startswith("# shop/settings.py\n")] == []
 
 
-def test_pages_say_what_their_settings_are_added_to() -> None:
+def test_pages_name_the_settings_to_which_theirs_are_added() -> None:
     adding = {addition.page for addition in ADDITIONS if "FAIRQUE" in addition.code}
     assert [blocks.name(page) for page in sorted(adding) if "FAIRQUE = {}" not in page.read_text()] == []
     adding = {addition.page for addition in ADDITIONS if "TASKS" in addition.code}

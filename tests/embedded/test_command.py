@@ -30,12 +30,12 @@ def run(action: str, directory: Path | None = None) -> str:
 
 
 class TestActions:
-    def test_the_start_action_starts_a_server_or_says_that_it_runs(self, embedded: EmbeddedServer) -> None:
+    def test_the_start_action_starts_a_server_or_reports_a_running_one(self, embedded: EmbeddedServer) -> None:
         assert run("start", embedded.directory) == f"started, listening on {embedded.socket}\n"
         assert run("start", embedded.directory) == f"was running already, listening on {embedded.socket}\n"
         only_server_of(embedded.directory)
 
-    def test_the_stop_action_stops_a_server_or_says_that_none_runs(self, embedded: EmbeddedServer) -> None:
+    def test_the_stop_action_stops_a_server_or_reports_that_none_runs(self, embedded: EmbeddedServer) -> None:
         embedded.ensure()
         assert run("stop", embedded.directory) == "stopped\n"
         assert run("stop", embedded.directory) == f"was not running in {embedded.directory}\n"

@@ -61,7 +61,7 @@ class TestCrash:
         (embedded.directory / "server.pid").write_text(str(os.getpid()))
         assert embedded.start() is True
 
-    def test_a_torn_last_write_loses_only_itself(self, embedded: EmbeddedServer) -> None:
+    def test_an_incomplete_last_write_loses_no_other_write(self, embedded: EmbeddedServer) -> None:
         fill(embedded, 100)
         kill(embedded.directory)
         (data,) = embedded.directory.glob("data/appendonlydir/*.incr.aof")
@@ -218,7 +218,7 @@ class TestDeletedFiles:
         wait_until(lambda: servers_of(embedded.directory) == [])
 
     @pytest.mark.parametrize("name", ["start.lock", "server.lock"])
-    def test_a_deleted_lock_does_not_end_the_server(self, embedded: EmbeddedServer, name: str) -> None:
+    def test_deleting_the_lock_file_does_not_end_the_server(self, embedded: EmbeddedServer, name: str) -> None:
         embedded.ensure()
         (embedded.directory / name).unlink()
         assert embedded.start() is False
@@ -231,7 +231,7 @@ class TestDeletedFiles:
         embedded.ensure()
         assert '"version"' in (embedded.directory / "server.json").read_text()
 
-    def test_a_server_with_another_socket_is_not_ended(
+    def test_a_process_with_another_socket_is_not_ended(
         self, embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         embedded.ensure()
@@ -261,7 +261,7 @@ def test_a_lock_held_by_another_program_is_an_error(
     embedded.ensure()
 
 
-def test_a_starter_that_hangs_is_named(embedded: EmbeddedServer, make_embedded: MakeEmbedded) -> None:
+def test_the_error_names_a_hanging_starter_process(embedded: EmbeddedServer, make_embedded: MakeEmbedded) -> None:
     embedded.ensure()
     embedded.stop()
     hasty = make_embedded(timeout=0.2)
@@ -274,7 +274,7 @@ def test_a_starter_that_hangs_is_named(embedded: EmbeddedServer, make_embedded: 
     embedded.ensure()
 
 
-def test_a_server_with_other_mounts_is_not_ended(embedded: EmbeddedServer) -> None:
+def test_a_server_of_another_mount_namespace_is_not_ended(embedded: EmbeddedServer) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         pytest.skip("this user can't give a process separate mounts")
     code = f"from django_fairque.embedded import EmbeddedServer; EmbeddedServer({str(embedded.directory)!r}).ensure()"

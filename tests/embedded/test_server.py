@@ -179,7 +179,7 @@ class TestStatus:
         (note,) = make_embedded(appendfsync="always").status().notes
         assert "runs with appendfsync everysec, always is configured" in note
 
-    def test_the_status_says_that_the_server_binary_is_gone(
+    def test_the_status_reports_a_deleted_server_binary(
         self, make_embedded: MakeEmbedded, embedded: EmbeddedServer, place: Path
     ) -> None:
         embedded.ensure()

@@ -183,7 +183,7 @@ def test_counters_are_those_of_the_queue(queue: FairQueue) -> None:
     assert {value for (name, *_), value in values("mail").items() if name.endswith("_total")} == {0}
 
 
-def test_the_oldest_wait_is_not_that_of_a_younger_task_that_is_checked_earlier(queue: FairQueue) -> None:
+def test_the_oldest_wait_ignores_a_younger_task_that_is_checked_earlier(queue: FairQueue) -> None:
     queue.push(Task.create("old", 3, 1, sla=5), now=time.time() - 90)
     queue.sweep()
     queue.push(Task.create("young", 3, 1, sla=5))

@@ -255,7 +255,7 @@ def test_a_refused_declaration_is_not_registered() -> None:
         ("os.system", "; declare it in the module tasks of an app in INSTALLED_APPS"),
     ],
 )
-def test_an_unknown_name_gets_a_hint(name: str, hint: str) -> None:
+def test_the_error_for_an_unknown_option_has_a_hint(name: str, hint: str) -> None:
     @task(name="mail.send_receipt")
     def work() -> None: ...
 

@@ -333,7 +333,7 @@ class TestPrioritiesThatStandForLanes:
         found = [tasks[0], tasks[-1], single, first, queue.get_task(queue.schedules.run_now("s"))]
         assert [queue.get_task(task.task_id).lane for task in found] == ["urgent"] * 5
 
-    def test_a_priority_that_stands_for_a_lane_counts_before_a_block(self, queue: FairQueue) -> None:
+    def test_a_priority_that_selects_a_lane_overrides_a_block(self, queue: FairQueue) -> None:
         with lane("bulk"):
             results = [noop(priority=priority).enqueue() for priority in (Priority.CRITICAL, Priority.HIGH)]
         with lane("urgent"):

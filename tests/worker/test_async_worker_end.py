@@ -127,7 +127,7 @@ async def test_a_second_cancellation_does_not_shorten_an_async_worker_s_shutdown
     check_given_back(queue, ids)
 
 
-async def test_a_stopped_async_worker_returns_late_tasks(queue: FairQueue, push: Push) -> None:
+async def test_a_stopped_async_worker_returns_tasks_that_do_not_end(queue: FairQueue, push: Push) -> None:
     before, ids = asyncio.all_tasks(), push_all(push)
     worker = AsyncWorker(concurrency=4, shutdown_timeout=0.1)
     running = asyncio.ensure_future(worker.run())

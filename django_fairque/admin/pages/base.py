@@ -271,7 +271,7 @@ class AdminPage(View):
         try:
             queues = self._open_queue()
             facts = self.template_context()
-            # the property contains the shards that could not be reached in these reads
+            # the shards that these reads could not reach
             missing = self.queue.missing_shards
         except (errors.TaskNotFoundError, errors.TaskValidationError, NotHereError) as error:
             where = self.url(self.list_name or self.name)
@@ -344,7 +344,7 @@ class AdminPage(View):
             return self.get(request, **kwargs)
         except (errors.FairQueueError, ValueError) as error:
             if self._acts:
-                self.log(str(error))  # log it, because a part of the action was done
+                self.log(str(error))  # log the error, because a part of the action was done
             messages.error(request, str(error))
             self.report_failure(error)
         else:

@@ -114,12 +114,14 @@ class DeadLettersPage(AdminPage):
     @property
     def subject(self) -> str:
         if "as_act" in self.request.POST:
-            return ""  # the audit names the act
+            return ""  # no message, because the audit log shows the act
         is_all = self.request.POST["action"].endswith("_all")
         return self.filters_in_words if is_all else ", ".join(self.selected_ids)
 
     def get_return_url(self) -> str:
-        """Return the URL of the groups if the action was started there: their forms post to the address of one group."""
+        """Return the URL of the list of groups if the action was started there. The forms of that list post to the
+        address of one group.
+        """
         if self.act_id or self.request.POST.get("from") != "groups":
             return super().get_return_url()
         query = {key: text for key, text in self.written.items() if key != "fingerprint"}

@@ -54,7 +54,7 @@ class DependenciesPage(AdminPage):
             return {**found, **self._read_waiting_tasks()}
         except (TaskNotFoundError, ValueError) as error:
             if FRAGMENT_HEADER in self.request.headers:
-                raise  # otherwise each refresh would leave a message for the next page
+                raise  # no message, because each refresh would add one to the next page
             messages.error(self.request, str(error))
             return found
 

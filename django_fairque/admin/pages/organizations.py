@@ -85,7 +85,7 @@ class OrganizationsPage(AdminPage):
         if share is not None:
             done += " " + _("It is guaranteed %(share)s of the worker time.") % {"share": formatting.share(share)}
         steps = (
-            lambda: organization.set_share(share),  # set first, because the engine may refuse this value
+            lambda: organization.set_share(share),  # the share is set first, because the engine may refuse it
             lambda: organization.set_weight(weight),
             lambda: organization.set_max_running(limit),
         )

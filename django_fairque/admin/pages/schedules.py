@@ -216,7 +216,7 @@ class ScheduleForm(forms.Form):
             return self.known.make_task(None)
         args, kwargs = self._arguments("args", list), self._arguments("kwargs", dict)
         step = make_step(found["task"], args, kwargs, queue.name, found["user"], found["priority"], found["lane"])
-        step.to_task()  # raises an error that describes mistakes in the arguments
+        step.to_task()  # raises an error if there are mistakes in the arguments
         return step
 
     def _arguments(self, name: str, kind: type) -> Any:

@@ -195,7 +195,7 @@ class TasksPage(AdminPage):
     @property
     def subject(self) -> str:
         if "as_act" in self.request.POST:
-            return ""  # the audit names the act
+            return ""  # no message, because the audit log shows the act
         if "all" not in self.request.POST["action"]:
             return ", ".join(self._read_selection())
         search = self.search()

@@ -94,7 +94,7 @@ def _limit_marks(plans: Sequence[ScheduleForecast]) -> list[Sequence[PlannedRun]
     most runs are merged.
     """
     found: list[Sequence[PlannedRun]] = [plan.runs for plan in plans]
-    left = MAX_MARKS - len(found)  # each schedule has at least one mark
+    left = MAX_MARKS - len(found)  # at least one run of each schedule is drawn
     for index in sorted(range(len(found)), key=lambda index: len(found[index])):
         if len(found[index]) > left + 1:
             runs = plans[index].runs
@@ -149,7 +149,7 @@ def _local(moment: float) -> datetime:
 def _ticks(found: Forecast) -> Iterator[tuple[float, str]]:
     """Yield every third full hour in the page's time zone: its position from 0 to 100, and its label."""
     for edge, _ in found.scheduled[1:]:
-        at = edge + -_local(edge).minute % 60 * 60  # the offset of a time zone from UTC may include half an hour
+        at = edge + -_local(edge).minute % 60 * 60  # the offset of a time zone from UTC may contain half an hour
         hour = _local(at).hour
         if hour % HOURS_PER_TICK == 0 and at < found.end:
             yield round((at - found.begin) / (found.end - found.begin) * 100, 2), f"{hour:02}:00"

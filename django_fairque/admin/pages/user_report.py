@@ -47,7 +47,7 @@ class DownloadPage(AdminPage):
 
     def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         if (kind := request.GET.get("download", "")) in DOWNLOADS:
-            with suppress(FairQueueError, NotHereError):  # the page itself shows what is wrong
+            with suppress(FairQueueError, NotHereError):  # after an error, the page is shown, with the error
                 return self._download(kind)
         return super().get(request, **kwargs)
 

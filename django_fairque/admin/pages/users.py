@@ -154,7 +154,7 @@ class LimitsForm(SettingsForm):
 
     def _set(self, user: UserQueue, name: str, value: Any) -> str:
         try:
-            if name in ("rate", "burst"):  # the rate and its burst are set together
+            if name in ("rate", "burst"):  # one call sets the rate and its burst
                 user.set_rate(self.cleaned_data["rate"], burst=self.cleaned_data["burst"] or 1)
             else:
                 getattr(user, f"set_{name}")(value)
@@ -467,7 +467,7 @@ def users_label() -> str:
     """Return the project's word for users: ``USERS_LABEL``, or "Users" in the language of the request."""
     try:
         return get_config().users_label or _("Users")
-    except ConfigurationError:  # each page shows the mistakes
+    except ConfigurationError:  # each page shows the mistakes of the configuration
         return _("Users")
 
 

@@ -1,7 +1,7 @@
 """``queue.acts``: acts on any number of tasks, which workers carry out in steps, and which can be undone for 24 hours.
 
 The first shard has the record of an act, and each shard the progress there. The call that changes tasks saves the progress too.
-So a worker that is killed repeats nothing and loses nothing, and an act goes on after a restart of the server.
+So a worker that is killed repeats nothing and loses nothing, and an act continues after a restart of the server.
 """
 
 from __future__ import annotations
@@ -45,17 +45,22 @@ MIN_PACE = 0.01
 """Tasks a second."""
 MAX_NOTE_CHARACTERS = 200
 STOP_AFTER = 10
-"""Retried tasks that fail again with the same error, after which an act stops by itself if none succeeded."""
+"""The number of retried tasks that fail again with the same error, after which an act stops by itself if none
+succeeded.
+"""
 TASKS_PER_STEP = 300
-"""Tasks that one step of a worker changes at most: three calls, so that leases are renewed in time."""
+"""The largest number of tasks that one step of a worker changes: those of three calls, so that leases are renewed in
+time.
+"""
 OUTCOMES_PER_STEP = 500
 RECORDS_PER_STEP = 1_000
-"""Waiting tasks that a step compares with the filter."""
+"""The number of waiting tasks that a step compares with the filter."""
 MAX_STEPS_COUNTED = 10
-"""Steps of each shard in which the start counts the tasks that match: of at most 10,000 records."""
+"""The number of reads of each shard in which the start counts the tasks that match: together at most 10,000 records."""
 BULK_MICROSECONDS = 1_000
-"""The created times of tasks of one call may be this much later than the call: each of up to 1,000 tasks gets the next
-microsecond."""
+"""The microseconds by which a task's creation time may be later than its call: each of up to 1,000 tasks of a call gets
+the next microsecond.
+"""
 END = "end"
 """The cursor after the last task of a shard."""
 
@@ -70,11 +75,11 @@ class _Progress:
     cursor: str
     counts: Counter[str]
     tasks: int
-    """Tasks whose outcome or undo is open."""
+    """The number of changed tasks that have not ended, or that are not undone yet."""
 
     @property
     def delivered(self) -> int:
-        """The number of these tasks that a move has delivered: the first ones."""
+        """The number of these tasks that a move has delivered to the other queue: the first tasks of the list."""
         return self.counts["delivered"] - self.counts["restored"] - self.counts["kept"]
 
 
@@ -83,9 +88,9 @@ class TaskAct:
     """An act on many tasks of ``queue``: its ``kind`` (retry, discard, move, cancel), and the ``filters`` that choose the tasks.
 
     ``state`` is trial (one task is changed, then the act waits for `Acts.go_on`), running, stopped, done, undoing or undone;
-    ``reason`` is why it stopped by itself. ``started_at`` and ``ended_at`` (None while it goes on) are Unix times. ``actor`` is
-    the name of the person or program, ``pace`` the tasks a second (None: as fast as possible), ``lane`` that of retried tasks,
-    ``to`` the queue to which tasks are moved.
+    ``reason`` is why it stopped by itself. ``started_at`` and ``ended_at`` (None before its end) are Unix times.
+    ``actor`` is the name of the person or program, ``pace`` the tasks a second (None: as fast as possible), ``lane``
+    that of retried tasks, ``to`` the queue to which tasks are moved.
     """
 
     id: str
@@ -105,7 +110,7 @@ class TaskAct:
     done: int = 0
     """Tasks that were changed."""
     dependents: int = 0
-    """Tasks that depended on them and were canceled too."""
+    """The number of dependents of the canceled tasks, which were canceled too."""
     skipped: int = 0
     """Tasks that matched and could not be changed: something else changed them first, or their payload was removed. A move also
     skips tasks of a run, with dependencies or dependents, and without a valid signature."""
@@ -116,15 +121,15 @@ class TaskAct:
     same_error: int = 0
     """Retried tasks that failed again with the most frequent error."""
     pending: int = 0
-    """Retried tasks that have not ended; moved ones that the other queue does not have yet."""
+    """Retried tasks that have not ended, or moved tasks that the other queue does not have yet."""
     restored: int = 0
     """Tasks that the undo has restored."""
     kept: int = 0
-    """Tasks that the undo has left as they are, because something has changed them since."""
+    """Tasks that the undo has skipped, because they were changed after the act."""
     counted: int = 0
-    """Tasks that matched at the start. See `total`."""
+    """The number of tasks that matched when the act was started; see `total`."""
     is_counted_whole: bool = True
-    """Whether more tasks than the ``counted`` ones were not looked for: the start looks at 10,000 records of each shard."""
+    """Whether more tasks than ``counted`` may match: the start reads at most 10,000 records of each shard."""
     progress: Sequence[_Progress] = field(default=(), repr=False, compare=False)
 
     @property
@@ -134,15 +139,17 @@ class TaskAct:
 
     @property
     def total(self) -> int:
-        """The number of tasks that `handled` will reach: as counted at the start, and exact as soon as all were handled. Tasks
-        that something else changes before their turn count until then; tasks that come after the start never do."""
+        """The number of tasks that `handled` will reach: as counted at the start, and exact as soon as all were
+        handled. Tasks that are changed otherwise before the act reaches them count until it does. Tasks that are added
+        after the start never count.
+        """
         if self.state in ("undoing", "undone"):
             return self.handled + sum(part.tasks for part in self.progress)
         return self.handled if self.is_scanned else max(self.counted, self.handled)
 
     @property
     def is_active(self) -> bool:
-        """Whether workers change tasks, or would after `Acts.go_on`."""
+        """Whether workers change tasks now, or would change tasks after `Acts.go_on`."""
         return self.state in ("trial", "running", "undoing")
 
     @property
@@ -158,7 +165,7 @@ class TaskAct:
 
     @property
     def result(self) -> str:
-        """The counts in a sentence."""
+        """A sentence with the numbers of tasks that the act has changed, that ended since, and that are still open."""
         verb = {"retry": "retried", "discard": "discarded", "move": f"moved to {self.to}", "cancel": "canceled"}[
             self.kind
         ]
@@ -243,12 +250,12 @@ class Acts:
         return self._run(change(self._shards, act_id, "stop", ("trial", "running"), "stopped", now))
 
     def undo(self, act_id: str, *, now: float | None = None) -> TaskAct:
-        """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
-        `stop` raises.
+        """Let workers restore the tasks of the act ``act_id``, except tasks that were changed after the act. Returns
+        the act. Raises what `stop` raises.
 
-        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
-        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
-        those on another shard.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started.
+        Canceled tasks get their earlier position in the queue. Tasks that depended on them and were canceled with them
+        wait again, except those on another shard.
         """
         return self._run(change(self._shards, act_id, "undo", UNDONE_FROM, "undoing", now))
 
@@ -373,7 +380,7 @@ def change(
 ) -> Operation[TaskAct]:
     act = yield from get(shards, act_id)
     fields: list[Any] = ["state", to, "reason", ""]
-    if to == "running":  # only further failures stop the act again
+    if to == "running":  # from now on, only new failures can stop the act
         fields += ["stop_after", act.same_error + act.stop_after]
 
     def call() -> Operation[TaskAct]:
@@ -474,7 +481,7 @@ def advance(shards: Shards, mover: moves.Mover | None, now: float | None) -> Ope
         elif mover is not None:
             try:
                 yield from _advance_act(shards, act, mover, now)
-            except moves.OtherQueueError as error:  # the other acts go on
+            except moves.OtherQueueError as error:  # an error of one act does not stop the other acts
                 logger.warning(
                     "queue %s: act %s waits, because queue %s can't be used: %s", shards.name, act.id, act.to, error
                 )
@@ -482,7 +489,7 @@ def advance(shards: Shards, mover: moves.Mover | None, now: float | None) -> Ope
 
 
 def _advance_act(shards: Shards, act: TaskAct, mover: moves.Mover | None, now: float | None) -> Operation[list[str]]:
-    """Take the next step of an act, or note its end. Return the ids of the tasks that were canceled."""
+    """Take the next step of an act, or record its end. Return the ids of the tasks that were canceled."""
     if act.kind == "retry" and act.state != "undoing":
         outcomes = 0
         for shard, part in zip(shards, act.progress, strict=True):
@@ -501,7 +508,8 @@ def _advance_act(shards: Shards, act: TaskAct, mover: moves.Mover | None, now: f
         yield from _close(shards, act, now)
         return []
     canceled: list[str] = []
-    # A move that is undone is delivered first: otherwise a slow worker could deliver a task after it was restored here.
+    # Before a move is undone, all its tasks are delivered. A slow worker could otherwise deliver a task that was
+    # restored here.
     is_undoing = act.state == "undoing" and not (act.kind == "move" and act.pending)
     if act.state == "running" or is_undoing or (act.state == "trial" and not act.done):
         most = 1 if act.state == "trial" else TASKS_PER_STEP
@@ -539,8 +547,9 @@ def _close(shards: Shards, act: TaskAct, now: float | None) -> Operation[None]:
 
 
 def _record_outcomes(shard: Commands, act: TaskAct, part: _Progress, now: float | None) -> Operation[bool]:
-    """Count the outcomes of the retried tasks at the head of the list, and move the others to its end. Return whether something
-    was written."""
+    """Count the outcomes of ended tasks among the first retried tasks of the list, and move the other tasks to its end.
+    Return whether anything was written.
+    """
     if not part.tasks:
         return False
     (names,) = yield Read([("LRANGE", shard.keys(f"act_tasks:{act.id}"), 0, OUTCOMES_PER_STEP - 1)])
@@ -582,13 +591,14 @@ def _change_tasks(
     rows, cursor = yield from _find_tasks(shard, act, part.cursor, most)
     if act.kind == "cancel":
         before = ("",)
-    elif act.kind == "move" and mover:  # the script skips letters with a wrong number of deaths
+    elif act.kind == "move" and mover:  # the script skips a dead letter whose number of deaths differs
         movable = yield from moves.find_movable(shard, mover, act.to, [row[0] for row in rows])
         rows, after = [(name, died if name in movable else 0) for name, died in rows], ("moved",)
     script, done = {"retry": "requeue", "move": "discard"}.get(act.kind, act.kind), list[str]()
     for first in range(0, max(1, len(rows)), DEAD_LETTERS_PER_CALL):
         some = rows[first : first + DEAD_LETTERS_PER_CALL]
-        # Before the last call the cursor stays: the next worker finds the rest again if this one is killed.
+        # Only the last call saves the new cursor: if this worker is killed before, the next worker finds the remaining
+        # tasks again.
         place = cursor if first + len(some) >= len(rows) else part.cursor
         step = [*before, len(some), *(value for row in some for value in row), act.id, part.turn, place, *after]
         codes = yield shard.call(script, step, now, reply=new_nonce())
@@ -604,7 +614,7 @@ def _find_tasks(shard: Commands, act: TaskAct, cursor: str, most: int) -> Operat
     if act.kind == "cancel":
         return (yield from _find_waiting(shard, act, cursor, most))
     only = Filter.create(cast("Filters", {"moved_until": act.started_at, **act.filters}))
-    # The act means the letters that matched when it started, so ages are counted from then.
+    # The act changes the dead letters that matched at its start, so ages are counted from the start.
     one = Shards(shard.name, shard.config, shard.keys.shard)
     page = yield from letters_page(one, most, cursor or None, only, act.started_at)
     more = (0, b"", class_of(act.lane, Priority.NORMAL)) if act.kind == "retry" else ()

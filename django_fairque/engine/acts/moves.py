@@ -65,8 +65,9 @@ def _call(mover: Mover, to: str, act: Callable[[OtherQueue], T]) -> Operation[T]
 
 
 def find_movable(shard: Commands, mover: Mover, to: str, task_ids: Sequence[str]) -> Operation[set[str]]:
-    """Return the tasks whose payload is there, fits into the queue ``to``, and has a valid signature: moved tasks are signed
-    again."""
+    """Return the tasks whose payload was not removed, fits into the queue ``to``, and has a valid signature. Moved
+    tasks are signed again.
+    """
     limit = yield from _call(mover, to, lambda queue: queue.config.max_payload_bytes)
     found, at = set[str](), 0
     while at < len(task_ids):
@@ -88,7 +89,7 @@ def deliver(shard: Commands, mover: Mover, to: str, act_id: str, first: int, now
     lines = yield from read_sound([("LRANGE", shard.keys.history(task_id), -1, -1) for task_id in ids[: len(tasks)]])
     copies: list[Task | None] = []
     for task, last in zip(tasks, lines, strict=True):
-        # Otherwise something else has changed it since, such as a push with the same id.
+        # The task was changed since if this is false, for example by a push with the same id.
         is_moved = last and (attempt(last[0]).kind, attempt(last[0]).error) == ("moved", f"act {act_id}")
         copies.append(_copy(task, act_id) if task and is_moved else None)
     pushed = [copy for copy in copies if copy]

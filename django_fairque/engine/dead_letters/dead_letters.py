@@ -45,7 +45,7 @@ MAX_DEAD_LETTERS_READ = 10_000
 """The largest number of letters that one call reads to group, count or filter them: 0.2 s for all."""
 
 Key = tuple[str, int]
-"""A task's id, and the number of times that it had become a dead letter."""
+"""The key of an entry: a task's id, and the number of times that the task had become a dead letter."""
 T = TypeVar("T")
 Act = Callable[[Commands, Sequence[Key]], Operation[int]]
 """A change of the dead letters with these keys on one shard. The operation returns how many it has changed."""
@@ -338,7 +338,7 @@ def discard_some(shards: Shards, entry_ids: Sequence[str], now: float | None) ->
 
 
 def _change_some(shards: Shards, entry_ids: Sequence[str], act: Act, done: str) -> Operation[int]:
-    # Remove duplicates, because the discarding script would count a letter each time.
+    # Remove duplicates: the script that discards would count a dead letter twice.
     keys = list(dict.fromkeys(map(_key, check_list(entry_ids, "entries' ids"))))
     places = yield from shards.locate(task_id for task_id, _ in keys)
     parts: dict[Commands, list[Key]] = {}
@@ -362,7 +362,7 @@ def discard_all(shards: Shards, only: Filter, limit: int | None, now: float | No
 
 
 def cleanup(shards: Shards, older_than: float, now: float | None) -> Operation[int]:
-    duration(older_than, "older_than")  # None would mean no filter, and remove all letters
+    duration(older_than, "older_than")  # raises an error for None, with which all dead letters would be removed
 
     def forget(commands: Commands, keys: Sequence[Key]) -> Operation[int]:
         return int((yield commands.call("forget", [len(keys), *(task_id for task_id, _ in keys)], now)))
@@ -377,7 +377,8 @@ def _change_all(
 ) -> Operation[int]:
     """Change the matching letters in slices, oldest first.
 
-    The scan ends after as many letters as there were at the start: letters that come meanwhile have a later position.
+    The scan ends after as many dead letters as existed at its start: those that are added meanwhile have later
+    positions.
     """
     if limit is not None and not is_integer(limit, 1):
         raise TaskValidationError(f"limit must be an integer of at least 1, got {short(limit)}")
@@ -447,8 +448,8 @@ def in_us(score: float) -> str:
 class DeadLetterScan:
     """The oldest ``most`` letters of a shard, or the newest letters, a slice at a time.
 
-    The scan keeps its position as a score, not as a rank: if other processes remove letters meanwhile, ranks would skip
-    letters.
+    The scan continues at a score and not at a rank: if other processes remove dead letters meanwhile, ranks would skip
+    some.
     """
 
     def __init__(self, commands: Commands, most: int, *, newest_first: bool = False) -> None:
@@ -573,7 +574,7 @@ def letters_page(
             if len(scores) < count:
                 return ResultPage(found, None)
             place, left = place + count, left - count
-            count = min(DEAD_LETTERS_PER_READ, left)  # the filters leave most letters out, so read the rest at once
+            count = min(DEAD_LETTERS_PER_READ, left)  # few dead letters match, so read the rest at once
         return ResultPage(found, at)
 
     return (yield from read_page(shards, limit, cursor, read, is_filtered=True))

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from django_fairque.engine.model.task import Task
 
 FINGERPRINTED_CHARACTERS = 2000
-"""The number of characters of an error that count: as many as are stored (`outcome.MAX_ERROR_CHARACTERS`)."""
+"""The number of characters of an error from which its fingerprint is made: as many as are stored
+(`outcome.MAX_ERROR_CHARACTERS`).
+"""
 
 # An apostrophe within a word (can't, O'Brien) neither begins nor ends a quotation.
 _QUOTED = r"(?<!\w)[bruf]{0,2}'(?:[^'\\\n]|\\.|'(?=\w))*'(?!\w)|(?:(?<!\w)[bruf]{1,2})?\"(?:[^\"\\\n]|\\.)*\""
@@ -55,7 +57,7 @@ def fingerprint(name: str, failure_type: str, error: str) -> str:
 
 
 class Filters(TypedDict, total=False):
-    """A choice of dead letters. Filters that are not given, or are None, are not applied."""
+    """Filters that select dead letters. Filters that are not given, or are None, are not applied."""
 
     failure_type: FailureType | str | None
     """The reason why the task became a dead letter."""

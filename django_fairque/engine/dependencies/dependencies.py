@@ -331,7 +331,7 @@ MAX_RUN_TASKS_READ = 1000
 """The largest number of tasks of a run whose values may be removed early. Values of a larger run are kept until they
 expire, because it would take too long to check whether all its tasks have ended."""
 XCOM_PART_REMOVED = 0.1
-"""The fraction of the limit that is removed in addition, so that not every push has to remove a namespace."""
+"""The fraction of the limit that a removal frees in addition, so that not every push has to remove a namespace."""
 
 
 def push(

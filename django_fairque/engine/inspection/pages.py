@@ -80,7 +80,7 @@ class Sizes:
     deferred: int
     running: int
     limited: int = 0
-    """The number of tasks that wait for a place at a limit."""
+    """The number of tasks that wait at a full limit."""
 
     @property
     def ready(self) -> int:
@@ -176,7 +176,7 @@ def user_names(
 
 
 RANKS_PER_READ = 64
-"""The number of ranks that one round trip reads in a search for a name."""
+"""The number of members of a sorted set that one round trip reads in the search for a name."""
 IDLE_USERS_READ = 1000
 """The number of idle users, the latest first, in which one page searches for a prefix. The server does not sort idle
 users by name."""
@@ -291,7 +291,8 @@ def workers_of_shard(commands: Commands, now: int | None = None) -> Operation[li
     reads: list[tuple[Any, ...]] = [("ZRANGE", commands.keys("workers"), 0, MAX_PAGE_SIZE - 1, "WITHSCORES")]
     ends, *clock = yield Read([*reads, ("TIME",)] if now is None else reads)
     moment = int(clock[0][0]) * 1_000_000 if now is None else now
-    # The record of a lost worker is kept for a day. While no worker sweeps, its entry stays in this list as well.
+    # The record of a lost worker is kept for a day. While no worker sweeps, its entry also stays in this registry of
+    # workers.
     names = [worker.decode() for worker, end in parse_scores(ends) if end > moment]
     return (yield from read_worker_records(commands, names))
 
@@ -329,9 +330,9 @@ def score_cursor(score: float, name: str) -> str:
 
 
 def rank_after(key: str, cursor: str | None) -> Operation[int]:
-    """Return the rank of the first member of a sorted set after the cursor, whether or not its member is still there.
+    """Return the rank of the first member of a sorted set after the cursor, even if the cursor's member was removed.
 
-    A member that has another score by now counts as removed. Names with the same score are in the order of their bytes.
+    A member whose score has changed counts as removed. Names with the same score are in the order of their bytes.
     """
     if cursor is None:
         return 0

@@ -39,7 +39,9 @@ MATCHED_TASK_FIELDS = ("state", "user", "name", "worker")
 
 @dataclass(frozen=True)
 class Search:
-    """The conditions of a search. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of range."""
+    """The conditions of a search for tasks. Raises `TaskValidationError` if ``look_at`` or ``payload_bytes`` is out of
+    range.
+    """
 
     state: TaskState | None
     """The state of the tasks; None for all states, of which the newest records of each state are read."""
@@ -52,8 +54,8 @@ class Search:
     worker: str | None = None
     """The worker that had the tasks last; None for all workers."""
     newest_first: bool = False
-    """Whether the last records of the state come first: for ended tasks, the tasks that ended last. A queue of several
-    shards is read shard by shard."""
+    """Whether the order is reversed: for ended tasks, the tasks that ended last come first. A queue of several shards
+    is read shard by shard."""
     payload_bytes: int = 0
     """The largest payload that is read, in bytes, up to 1,000,000. With 0, the default, payloads are not read. A larger
     payload becomes an `Undecodable` without bytes."""
@@ -206,7 +208,9 @@ def _matching_ids(commands: Commands, search: Search, task_ids: Sequence[str]) -
 
 
 def _start(key: str, cursor: str | None, *, is_reversed: bool) -> Operation[int]:
-    """Return the index at which the next page begins: behind the cursor's task, or, if that task is gone, where it was."""
+    """Return the index at which the next page begins: after the cursor's task, or at its former index if the task was
+    removed.
+    """
     if cursor is None:
         return 0
     index, separator, task_id = cursor.partition(":") if isinstance(cursor, str) else ("", "", "")

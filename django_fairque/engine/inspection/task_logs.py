@@ -1,7 +1,7 @@
 """``queue.logs``: the log lines of tasks that were declared with ``capture_logs``.
 
-A hash of each task has the lines of its last attempts, by token: one value for each attempt, which its worker replaces while the
-task runs. The hash is forgotten with the task.
+Each task has a hash with one value for each of its last attempts, under the token of the attempt's lease. While the
+task runs, its worker replaces the value of the current attempt. The hash is forgotten with the task.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=int)
 
 TASKS_PER_CALL = 200
-"""The number of tasks that one call changes or reads. The server does nothing else meanwhile."""
+"""The number of tasks that one call changes or reads. The server handles no other request during the call."""
 MAX_TASKS_READ_FOR_RECORD = 1000
 """Tasks whose states are read before and after a recorded act. For more tasks, only the number of changed tasks is
 recorded."""
@@ -194,7 +194,7 @@ def _known_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[
 
 
 def read_tasks(commands: Commands, task_ids: Sequence[str]) -> Operation[list[Task | None]]:
-    """Return the tasks with these ids; None for an unknown task, or one whose record can't be read."""
+    """Return the tasks with these ids; None for an unknown task, or for a task whose record can't be read."""
     reply = yield from read_sound(_build_reads(commands, task_ids))
     records, payloads = reply[: len(task_ids)], reply[len(task_ids) :]
     return [
@@ -310,8 +310,8 @@ class RunView:
 
     @property
     def state(self) -> str:
-        """The state "running" while a task can still start or end without help; "failed" if only requeueing a dead
-        letter would continue the run. Otherwise "finished" if all tasks finished, "canceled" if some were canceled.
+        """The state "running" while a task runs or can still start; "failed" if the run can continue only after a dead
+        letter is requeued. Otherwise "finished" if all tasks finished, "canceled" if some were canceled.
         """
         states = self.states
         if any(states.get(state) for state in (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.STARTED)):
@@ -319,7 +319,7 @@ class RunView:
         if states.get(TaskState.FAILED):
             return "failed"
         if states.get(TaskState.DEFERRED):
-            return "running"  # the tasks wait for tasks outside the run
+            return "running"  # the deferred tasks wait for tasks of other runs
         return "canceled" if states.get(TaskState.CANCELED) else "finished"
 
 
@@ -367,7 +367,9 @@ def cancel_run(shards: Shards, run_id: str, reason: str, note: Note, now: float 
 
 
 def run_members(commands: Commands, run_id: str) -> Operation[list[str]]:
-    """Return the sorted ids of a run's tasks. Raises `TaskNotFoundError` if there are none, or none any more."""
+    """Return the sorted ids of a run's tasks. Raises `TaskNotFoundError` if the run has no tasks, or they were all
+    forgotten.
+    """
     check_id(run_id, "run_id")
     found = yield Read([("SMEMBERS", keys.run(run_id)) for keys in commands.keys.everywhere()])
     ids = sorted(member.decode() for some in found for member in some)

@@ -1,8 +1,9 @@
 """Reports of workers about their slots and about processes that died: fields of their records, as JSON of bounded size.
 
-A process samples its slots once a second, so a report costs a task nothing. A slot's samples are a text with a character for each
-second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`. The line of code of a task is that of
-the last sample: if it is old, the process did not respond, for example because C code kept the interpreter lock.
+A process samples its slots once a second, so a report does not slow down a task. A slot's samples are a text with a
+character for each second: a letter for one of the users that are named in the report, `IDLE` or `OTHER_USERS`. The
+reported line of code of a task is from the last sample. If that sample is old, the process did not respond, for example
+because C code kept the interpreter lock.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class ActivityReport:
 
 
 class EndReason(Enum):
-    """The reason why a worker process ended. The values are stored in the records of workers. The reason of a
-    `ProcessDeath` is not one of `STOPS`.
+    """The reason why a worker process ended. The values are stored in the records of workers. A `ProcessDeath` never
+    has a reason in `STOPS`.
     """
 
     EXITED = "exited"
@@ -111,7 +112,7 @@ class EndReason(Enum):
 
 
 STOPS = {EndReason.WORKER_STOPPED, EndReason.WORKER_STOPPED_AT_ONCE}
-"""Reasons that are no deaths: a person or a program has stopped the worker."""
+"""Reasons for ends that are not deaths: an operator or a program has stopped the worker."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WOKEN_ARGUMENT_INDEX = 6
 """The index of `Fetch.woken` among the arguments of a call that settles nothing."""
 SHARD_WAIT_SECONDS = 0.1
-"""The seconds for which one of several shards is waited for, before the wait for the next shard."""
+"""The seconds of a wait for work on one of several shards, before the wait on the next shard."""
 SETTLE_STATUSES = ("stale", "finished", "retried", "dead", "released", "canceled")
 
 
@@ -285,10 +285,10 @@ def take_over(
 
 
 def wait_for_work(shards: Shards, timeout: float, lane: Lane = "bulk") -> Operation[bool]:
-    """Wait for work of ``lane`` or a higher one, and return whether there is some. Several shards are waited for in
+    """Wait for work of ``lane`` or of a higher lane, and return whether there is work. Several shards are waited for in
     turns of a tenth of a second.
 
-    Workers do not use this for several shards: they wait for all at once.
+    Workers do not use this for several shards: they wait on all shards at once.
     """
     pause, turns = timeout, 1
     if len(shards) > 1:
@@ -367,7 +367,7 @@ def release_worker(
     started: Iterable[int] = (),
 ) -> Operation[int]:
     tokens, others = list(crashed), list(started)
-    if (tokens or others) and len(shards) > 1:  # shards count tokens separately, so two can have the same token
+    if (tokens or others) and len(shards) > 1:  # shards count tokens separately, so a token is not unique
         raise TaskValidationError(
             f"crashed: tokens are of one shard, and queue {shards.name!r} has {len(shards)}; "
             "call release_worker of the one that handed them out (queue.shards)"
@@ -417,8 +417,8 @@ def settle_on_shard(
 ) -> Operation[Settled]:
     """Settle and fetch on one shard.
 
-    ``has_waited`` says that the call was sent before there was work for it, so its worker may have stopped since
-    (`PrefetchingWait`).
+    ``has_waited`` is true if the call was sent before work was ready (`PrefetchingWait`): the worker may have stopped
+    since.
     """
     args: list[Any] = [len(outcomes)]
     for outcome in outcomes:
@@ -440,8 +440,8 @@ def settle_on_shard(
 
 
 def repeated_call(call: ScriptCall) -> ScriptCall:
-    """Return the call with which to repeat a fetch that has waited. After this call, the first call does nothing if it
-    still arrives.
+    """Return the call that repeats a fetch which was sent before work was ready. If the server receives the first call
+    after the repeated one, the first call does nothing.
     """
     args = list(call.args)
     args[WOKEN_ARGUMENT_INDEX] = 3
@@ -457,11 +457,11 @@ WAKE_KEYS: dict[Lane, tuple[str, ...]] = {
     "normal": ("wake:urgent", "wake:normal"),
     "urgent": ("wake:urgent",),
 }
-"""For each lane, the keys of the markers that are set while there is work of this lane or a higher one."""
+"""For each lane, the keys of the markers that are set while there is work of this lane or of a higher lane."""
 
 
 def wake(commands: Commands, timeout: float, lane: Lane = "bulk") -> BlockingCommand:
-    """Return the blocking command that waits for the marker that there is work of ``lane`` or a higher one."""
+    """Return the blocking command that waits for the marker of work of ``lane`` or of a higher lane."""
     is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
     if not (is_number and 0 < timeout <= MAX_DURATION_SECONDS):
         raise TaskValidationError(f"timeout must be a positive number of seconds, got {short(timeout)}")
@@ -552,7 +552,7 @@ class PrefetchingWait:
             woken, *replies = self._pending_command.replies()
         except CLIENT_ERRORS as error:
             woken, replies, in_doubt = error, [error], isinstance(error, clusters.CONNECTION_LOST_ERRORS)
-        with self._lock:  # `send_fetch` may have sent a fetch that it has not stored yet
+        with self._lock:  # another thread may be in `send_fetch`: it has sent the fetch, but not stored it yet
             sent_fetch = self._sent_fetch
         is_refused = isinstance(woken, Exception)
         if sent_fetch is None:
@@ -570,7 +570,9 @@ class PrefetchingWait:
         return not is_refused and woken is not None, settled
 
     def _wait_anew(self) -> bool:
-        """Wait over any connection, unless the worker has ended: it would take a wake marker that other workers need."""
+        """Wait over any connection, unless the worker has ended: then the wait would take a wake marker that other
+        workers need.
+        """
         if self._transport.is_reply_unwanted():
             return False
         return self._queue._run(wait_for_work(self._queue._shards, self._timeout, self._lane))  # noqa: SLF001 - as above

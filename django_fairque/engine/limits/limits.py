@@ -63,8 +63,8 @@ class LimitStats:
 class LimitQueue:
     """One limit by key of one queue, returned by ``queue.limit(key)``.
 
-    Methods take ``now``, as the methods of the queue do. Changes act with the next call of the server, on every shard.
-    Methods raise `ShardsAwayError` if some shards can't be reached (the others are changed).
+    Methods take ``now``, as the methods of the queue do. Changes take effect at once, on every shard. Methods raise
+    `ShardsAwayError` if some shards can't be reached (the others are changed).
     """
 
     def __init__(self, read_all_shards: AllShardsReader, key: str, user: str | None = None) -> None:
@@ -83,7 +83,7 @@ class LimitQueue:
         self._read_all_shards(lambda shards: change(shards, self.key, self.user, ["close", end], now))
 
     def open(self, *, now: float | None = None) -> None:
-        """End the closing of the limit. Its number of places and its rate still hold."""
+        """End the closing of the limit. Its number of tasks at once and its rate still apply."""
         self._read_all_shards(lambda shards: change(shards, self.key, self.user, ["open", ""], now))
 
     def stats(self, *, now: float | None = None) -> LimitStats:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 CONFIRMING_READS = 3
 WRONG_TYPE_INVARIANT = "type"
-"""The invariant that keys have the types of lua/README.md. A person must remove keys of other types before anything can
-be fixed."""
+"""The invariant that keys have the types of lua/README.md. An operator must remove keys of other types before anything
+can be repaired.
+"""
 SCORE_EPOCH_MICROSECONDS = 1735689600000000
 """The moment from which sums of moments are counted, in microseconds since the Unix epoch."""
 ORGANIZATION_MARK = decode_name(ORGANIZATION_PREFIX)
@@ -170,7 +171,9 @@ def _queues_and_leases(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def _priorities(snapshot: Snapshot) -> Iterator[Violation]:
-    """Check that each queued task is in the place of its priority. In another place no worker would find it."""
+    """Check that each queued task is in the queue of its priority, with the right score. Otherwise no worker would find
+    it.
+    """
     places = [
         (task_id, user, f"{score // SCORE_PER_PRIORITY:.0f}")
         for user, members in snapshot.normal.items()
@@ -336,9 +339,10 @@ def _sums(snapshot: Snapshot, waiting: Waiting, served: set[str]) -> dict[str, C
 
 
 def _organizations(snapshot: Snapshot, sums: Mapping[str, Counter[str]], behind: int) -> Iterator[Violation]:
-    """Check that each organization has members or settings and right counters, and is in the ring if a member can be served.
+    """Check that each organization has members or settings and right counters, and is in the shard's ring if a member
+    can be served.
 
-    ``behind`` users can start a task and have no entry in the shard's ring.
+    ``behind`` is the number of users that can start a task and have no entry in the shard's ring.
     """
     ring, known, held = (snapshot.registry(name) for name in ("ring", "groups", "throttled"))
     in_ring = {entry.removeprefix(ORGANIZATION_MARK) for entry in ring if entry.startswith(ORGANIZATION_MARK)}
@@ -387,8 +391,8 @@ def _check_guaranteed_shares(snapshot: Snapshot, sums: Mapping[str, Counter[str]
 
 
 def _newcomers(snapshot: Snapshot, served: set[str], sums: Mapping[str, Counter[str]]) -> Iterator[Violation]:
-    """Check that newcomers are before all others in their ring, and that ``others`` counts the entries that are no
-    newcomers.
+    """Check that newcomers are before all other entries of their ring, and that ``others`` counts the entries that are
+    no newcomers.
     """
     entries = [
         ("user", user, snapshot.get_organization(user), record, user in served)
@@ -497,7 +501,7 @@ def _counters(snapshot: Snapshot) -> Iterator[Violation]:
 
 
 def check_limits(snapshot: Snapshot) -> Iterator[Violation]:
-    """Check the counts and places of limits by key, and that no place stays free while a task waits for it."""
+    """Check the counters of limits by key and their entries in the indexes, and that tasks wait only at full limits."""
     real: dict[str, Counter[str]] = {}
     queues: dict[tuple[str, str], set[str]] = {}
     for task_id, record in snapshot.tasks.items():
@@ -571,7 +575,7 @@ def _check_places(
 
 def _check_limit_queues(snapshot: Snapshot, queues: Mapping[tuple[str, str], set[str]]) -> Iterator[Violation]:
     """Check that a waiting task is in the queue of its limit, and that its user waits at the limit, or will be added to
-    it.
+    the limit.
     """
     found = {}
     for name, members in snapshot.limit_queues.items():

@@ -85,8 +85,9 @@ def change_pause_if(shards: Shards, act: str, fields: Fields, expected: Fields, 
 def set_pause(
     shards: Shards, pause_record: Fields, now: float | None, expected: Fields | None = None
 ) -> Operation[bool]:
-    """Pause or resume the shards that can be reached, then raise `ShardsAwayError` if some can't be reached. Return False if the
-    first one does not have the expected values."""
+    """Pause or resume the shards that can be reached, then raise `ShardsAwayError` if some can't be reached. Return
+    False if the first shard does not have the expected values.
+    """
     for shard in shards:
         values = [pause_record[name] or ("" if name == "pause_note" else 0) for name in PAUSE_FIELDS]
         if (yield shard.call("pause", [*values, *list_fields(expected)], now)) == 0:
@@ -149,7 +150,7 @@ FIX_NOT_NEEDED, FIXED, NOT_FIXABLE = b"012"
 
 @dataclass(frozen=True)
 class Repair:
-    """A ``violation``, and in ``is_fixed`` whether a repair fixed it. A person must fix a violation that was not fixed."""
+    """A ``violation``, and in ``is_fixed`` whether the repair fixed it. An operator must fix the other violations."""
 
     violation: Violation
     is_fixed: bool

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 USER_SETTING_FIELDS = split_names(
     "explicit plan weight cap rate gap burst backlog max_bytes sla paused pause_note group"
 )
-"""Fields of a user's record that are settings. A limit that is set after the plan becomes explicit."""
+"""Fields of a user's record that are settings. The plan is copied first: a limit that is set after the plan becomes
+explicit.
+"""
 PLAN_FIELDS = split_names("weight cap rate gap burst backlog max_bytes sla")
 """Fields that the plan of a user sets, unless the user's record has them as explicit."""
 USERS_PER_SCAN = 500

@@ -185,7 +185,7 @@ def get_key_type(name: str) -> str | None:
 def _place(snapshot: Snapshot, name: str) -> tuple[str, dict[str, Any], str] | None:
     """Return the type of a key, and the dict and the key in it for its value.
 
-    For a key whose value is not needed, record its name in the snapshot and return None.
+    If the value of a key is not needed, record the key's name in the snapshot and return None.
     """
     kind, _, rest = name.partition(":")
     if name.startswith("queue:user:"):

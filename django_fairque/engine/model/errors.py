@@ -87,7 +87,7 @@ class BacklogFullError(PushRefusedError):
 
 
 class AtLimitError(PushRefusedError):
-    """A limit with ``at_limit="skip"`` has no place for one or more tasks."""
+    """A limit with ``at_limit="skip"`` is full, so one or more tasks were refused."""
 
 
 class TaskIdConflictError(PushRefusedError, ValueError):

@@ -189,7 +189,7 @@ def leases_of_reply(reply: Sequence[Any], first: int, worker: str, started_at: f
     for at in range(first + 1, len(reply), _REPLY_VALUES):
         task_id, token, payload, user, name, priority, created, ready = reply[at : at + 8]
         max_retries, timeout, deadline, expires, run, trace, rare = reply[at + 8 : at + _REPLY_VALUES]
-        if isinstance(deadline, int):  # otherwise the record is damaged
+        if isinstance(deadline, int):  # other values come from a damaged record
             deadline = b"%d" % deadline
         values = [task_id, token, one, reply[first], payload, user, name, priority, created, ready or created]
         values += none, max_retries, timeout, none, expires, deadline, run, trace, none

@@ -1,7 +1,7 @@
 """Payloads are strict JSON: a payload arrives byte for byte as it was pushed, and nothing else is accepted.
 
-Python's ``json`` accepts and writes more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not strings). Such
-values would arrive changed or not at all, so they are refused, with an error that names the place.
+Python's ``json`` accepts and writes more than JSON (``NaN``, ``Infinity``, repeated keys, keys that are not strings).
+Such values would arrive changed or not at all, so they are refused. The error names the wrong part of the payload.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _refuse_other_keys(value: Any, where: str, depth: int = 1) -> None:
 def dumps(value: Any, *, limit: int = MAX_PAYLOAD_BYTES, what: str = "payload") -> bytes:
     """Encode ``value`` as compact UTF-8 JSON of at most ``limit`` bytes.
 
-    Tuples become lists, because JSON has no tuples. Raises `TaskSerializationError`, which names the place, if JSON can't
-    represent a value exactly.
+    Tuples become lists, because JSON has no tuples. Raises `TaskSerializationError`, which names the wrong part of the
+    value, if JSON can't represent a value exactly.
     """
     try:
         if isinstance(value, _CONTAINERS):
@@ -169,7 +169,7 @@ def unpack(data: bytes) -> list[bytes]:
     while at < len(data):
         colon = data.index(b":", at)
         size = int(data[at:colon])
-        if size < 0:  # otherwise the loop would go back and never end
+        if size < 0:  # a negative length would make the loop endless
             raise ValueError(f"expected a packed list, got a part of {size} bytes in {data[:50]!r}")
         end = colon + 1 + size
         parts.append(data[colon + 1 : end])

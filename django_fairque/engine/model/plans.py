@@ -135,7 +135,7 @@ class Plans:
         """Return the plans of the ``user_ids``, for each of which the project's function is called."""
         found: KnownPlans = {}
         for user_id in user_ids:
-            at = monotonic()  # before the look-up: the plan may change meanwhile
+            at = monotonic()  # the time before the look-up, because the plan may change during it
             found[user_id] = entry = (self.find(user_id) if self.find else "", at)
             self._known.pop(user_id, None)
             self._known[user_id] = entry

@@ -84,8 +84,8 @@ class PushResult(NamedTuple):
 
 
 def push_refused(queue: str, results: Sequence[PushResult], limits: str = "a limit") -> errors.PushRefusedError:
-    """Return the error for the results of a push that refused some tasks. ``limits`` describes the limits that had no
-    place.
+    """Return the error for the results of a push that refused some tasks. ``limits`` describes the limits that were
+    full.
     """
     refused = [result.task_id for result in results if not result.is_known]
     conflicts = [result.task_id for result in results if result.status == "id_conflict"]

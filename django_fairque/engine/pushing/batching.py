@@ -122,7 +122,8 @@ def id_conflict_error(queue: str, task_id: str, tasks: Sequence[Task]) -> errors
 class Part:
     """A part of the tasks of a call, by their ``indexes``. If ``is_graph``, they are accepted as a whole or not at all.
 
-    If ``is_joined``, unrelated tasks are pushed as a graph only to save calls; if it is refused, each task is tried alone.
+    If ``is_joined``, unrelated tasks are pushed as one graph to save calls. If this graph is refused, each task is
+    pushed alone.
     """
 
     run_id: str = ""

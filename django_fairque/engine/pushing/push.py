@@ -96,7 +96,9 @@ def push_batch(shards: Shards, tasks: Iterable[Task], now: float | None) -> Oper
 def _push_part(
     shards: Shards, part: batching.Part, tasks: Sequence[Task], now: float | None
 ) -> Operation[list[PushResult]]:
-    """Push a part of a batch as a graph. If the graph is refused, its results say so, and the other tasks are still pushed."""
+    """Push a part of a batch as a graph. If the graph is refused, its results have the status of the refusal, and the
+    other tasks are still pushed.
+    """
     try:
         return (yield from push_graph(shards, tasks, part.run_id, now))
     except errors.PushRefusedError as error:
@@ -129,11 +131,11 @@ def _push_to_each(shards: Shards, tasks: Sequence[Task], now: float | None) -> O
 
 
 def push_graph(shards: Shards, tasks: Sequence[Task], run_id: str, now: float | None) -> Operation[list[PushResult]]:
-    """Push tasks that depend on each other as a whole or not at all; ``run_id`` keeps them together ("" for none)."""
+    """Push tasks that depend on each other as a whole or not at all; ``run_id`` is the id of their run ("" for none)."""
     check_tasks(tasks)
     home, graph, mine = yield from _split_graph(shards, tasks, run_id or (tasks[0].run_id if tasks else ""))
     done = yield from _push_in_slices(home, [tasks[index] for index in mine], now, graph)
-    known = dict(zip(mine, done, strict=True))  # the tasks on other shards are accepted with those at home
+    known = dict(zip(mine, done, strict=True))  # this call also accepts the tasks on other shards
     return [known.get(index) or PushResult(task.task_id, "accepted") for index, task in enumerate(tasks)]
 
 
@@ -179,7 +181,7 @@ def deliver(
 
 
 def forget_delivered(shards: Shards, task_ids: Iterable[str], now: float | None) -> Operation[int]:
-    """Record that the rows of these tasks are gone; return how many of them were recorded as delivered.
+    """Record that the outbox rows of these tasks were removed; return how many of the tasks were recorded as delivered.
 
     Chosen ids are sent to every shard, because the delivered task may already be forgotten.
     """
@@ -325,7 +327,7 @@ def _push_in_slices(
     order = _user_by_user(tasks)
     parts = list(slices([tasks[index] for index in order], size))
     plans = []
-    for part in parts:  # plans are looked up before the calls are sent
+    for part in parts:  # the plans of users are looked up before any call is sent
         plans.append((yield from find_plans(commands, part)))
     calls = (
         commands.call("push", push_args(commands, part, NO_GRAPH, known), now, reply=new_nonce())

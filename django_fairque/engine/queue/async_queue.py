@@ -130,7 +130,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return before, (await self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
     async def _run_and_carry(self, steps: Operation[T]) -> T:
-        """Run the steps, then carry the messages that they left for other shards."""
+        """Run the steps, then deliver the messages that they stored for other shards."""
         await self._check()
         result = await self._drive(steps)
         if len(self._shards.all) > 1:
@@ -313,8 +313,8 @@ class AsyncFairQueue(executor.QueueOfShards):
         return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     async def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task of a ``lease`` back to its old place. This neither counts as a delivery nor is charged. Raises
-        `StaleLeaseError` if the lease is not the task's current one."""
+        """Give the task of a ``lease`` back, at its old position in the queue. The lease neither counts as a delivery
+        nor is charged. Raises `StaleLeaseError` if the lease is not the task's current one."""
         await self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     async def renew(
@@ -760,8 +760,8 @@ class AsyncFairQueue(executor.QueueOfShards):
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is called
-        after each failure."""
+        """While ``condition()`` is true, do not repeat requests that fail. The ``condition`` is called after each
+        failure."""
         self._transport.is_reply_unwanted = condition
 
     async def _run(self, steps: Operation[T]) -> T:
@@ -786,7 +786,7 @@ class AsyncFairQueue(executor.QueueOfShards):
         return await self._run(change(self._reachable_shards()))
 
     async def _carry_messages(self) -> None:
-        """Carry messages to other shards. If that fails, workers carry them later: the messages are stored."""
+        """Deliver the stored messages to other shards. If that fails, workers deliver the messages later."""
         with suppress(FairQueueError):
             await self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 
@@ -1251,8 +1251,8 @@ class AsyncUserQueue:
     async def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`AsyncFairQueue.organization`), with all its tasks.
 
-        ``organization`` is the organization's name; None for no organization. Members share what the organization gets: as much
-        as one user of the organization's weight.
+        ``organization`` is the organization's name; None for no organization. The members together get as much as one
+        user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
         await self._change("organization", {"group": name}, now)
@@ -1279,7 +1279,7 @@ class AsyncUserQueue:
     async def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that value. The value holds for tasks that
+        ``seconds`` replaces the value of their priority; None restores that value. The value applies to tasks that
         become ready from now on; a task's own ``sla`` takes precedence.
         """
         await self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
@@ -1346,8 +1346,8 @@ class AsyncUserQueue:
 
 class AsyncOrganizationQueue:
     # Generated from `OrganizationQueue` by python -m tests.tools.async_classes.
-    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
-    get.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members together get the share of
+    one user.
 
     A user belongs to at most one organization: ``queue.user(user_id).set_organization(name)``. Most methods take
     ``now``, as the methods of the queue do. Changes hold on every shard and act at once. Methods raise
@@ -1427,8 +1427,8 @@ class AsyncLimitQueue:
     # Generated from `LimitQueue` by python -m tests.tools.async_classes.
     """One limit by key of one queue, returned by ``queue.limit(key)``.
 
-    Methods take ``now``, as the methods of the queue do. Changes act with the next call of the server, on every shard.
-    Methods raise `ShardsAwayError` if some shards can't be reached (the others are changed).
+    Methods take ``now``, as the methods of the queue do. Changes take effect at once, on every shard. Methods raise
+    `ShardsAwayError` if some shards can't be reached (the others are changed).
     """
 
     def __init__(self, read_all_shards: AsyncAllShardsReader, key: str, user: str | None = None) -> None:
@@ -1447,7 +1447,7 @@ class AsyncLimitQueue:
         await self._read_all_shards(lambda shards: sync_limits.change(shards, self.key, self.user, ["close", end], now))
 
     async def open(self, *, now: float | None = None) -> None:
-        """End the closing of the limit. Its number of places and its rate still hold."""
+        """End the closing of the limit. Its number of tasks at once and its rate still apply."""
         await self._read_all_shards(lambda shards: sync_limits.change(shards, self.key, self.user, ["open", ""], now))
 
     async def stats(self, *, now: float | None = None) -> LimitStats:
@@ -1572,7 +1572,9 @@ class AsyncIncidents:
         return await self._run(sync_incidents.record_alerts(self._shards, alerts, now))
 
     async def update(self, *, now: float | None = None) -> list[IncidentChange]:
-        """Close incidents that are over, and open those of lost workers and of releases. Return the changes, as `record` does."""
+        """Close incidents that are over, and open incidents of lost workers and of releases. Return the changes, as
+        `record` does.
+        """
         return await self._run(sync_incidents.update_incidents(self._shards, now))
 
     async def open_limit(self, name: str, text: str, *, now: float | None = None) -> list[IncidentChange]:
@@ -1668,12 +1670,12 @@ class AsyncActs:
         return await self._run(sync_acts.change(self._shards, act_id, "stop", ("trial", "running"), "stopped", now))
 
     async def undo(self, act_id: str, *, now: float | None = None) -> TaskAct:
-        """Restore the tasks of the act ``act_id`` that nothing has changed since; workers do it. Returns the act. Raises what
-        `stop` raises.
+        """Let workers restore the tasks of the act ``act_id``, except tasks that were changed after the act. Returns
+        the act. Raises what `stop` raises.
 
-        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started. Canceled
-        tasks get their earlier place in the queue. Tasks that depended on them and were canceled with them wait again, except
-        those on another shard.
+        Discarded dead letters become the same dead letters again; so do requeued and moved ones that have not started.
+        Canceled tasks get their earlier position in the queue. Tasks that depended on them and were canceled with them
+        wait again, except those on another shard.
         """
         return await self._run(sync_acts.change(self._shards, act_id, "undo", sync_acts.UNDONE_FROM, "undoing", now))
 

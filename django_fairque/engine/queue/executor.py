@@ -1,4 +1,6 @@
-"""The common part of `FairQueue` and `AsyncFairQueue`: views of shards, and the choice of shards while a cluster node is away."""
+"""The common part of `FairQueue` and `AsyncFairQueue`: objects for single shards, and the choice of shards while a
+cluster node can't be reached.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class QueueOfShards:
-    """A queue, or a view of one of its shards, whose number is ``shard``."""
+    """A queue. With ``shard``, only the shard with this number."""
 
     _parent_queue: Self | None = None
     _is_checked = False
@@ -42,7 +44,7 @@ class QueueOfShards:
 
     @property
     def shards(self) -> Sequence[Self]:
-        """Return a view of each shard. A queue with one shard returns itself."""
+        """Return a queue object for each shard. A queue with one shard returns itself."""
         if len(self._shards) == 1:
             return (self,)
         parts = tuple(type(self)(self.client, self.name, self.config, number) for number in range(len(self._shards)))
@@ -105,7 +107,9 @@ ALL_SHARDS_READ_SECONDS = 1.0
 SHARD_COUNT_RECHECK_SECONDS = 5.0
 """Seconds until the number of shards is read again if no shard that could be reached knew it."""
 FINAL_ERRORS = (errors.NotPermittedError, errors.UnsupportedServerError, errors.UntrustedServerError)
-"""Errors after which no other shards are tried, because they do not mean that a node is unreachable."""
+"""Errors of a shard after which a request to all shards fails at once, because they do not mean that a node is
+unreachable.
+"""
 
 
 class Rounds:
@@ -140,8 +144,8 @@ def reachable_shards(client: object, shards: Shards) -> Shards:
 
 
 def check_client(client: object, queue: str, maker: str, *, is_awaited: bool) -> None:
-    """Raise `ConfigurationError` if ``client`` is not a Redis client, or is a client of the other kind, synchronous or
-    asyncio.
+    """Raise `ConfigurationError` if ``client`` is not a Redis client, or is a synchronous client where an asyncio
+    client is needed, or the reverse.
 
     Args:
         client: the object to check.

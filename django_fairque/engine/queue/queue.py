@@ -111,7 +111,7 @@ class FairQueue(executor.QueueOfShards):
         return before, (self._drive(resharding.reshard(old, new, now)) if before != shards else None)
 
     def _run_and_carry(self, steps: Operation[T]) -> T:
-        """Run the steps, then carry the messages that they left for other shards."""
+        """Run the steps, then deliver the messages that they stored for other shards."""
         self._check()
         result = self._drive(steps)
         if len(self._shards.all) > 1:
@@ -292,8 +292,8 @@ class FairQueue(executor.QueueOfShards):
         return TaskState.FAILED if status == "dead" else TaskState.SCHEDULED
 
     def release(self, lease: Lease, *, now: float | None = None) -> None:
-        """Give the task of a ``lease`` back to its old place. This neither counts as a delivery nor is charged. Raises
-        `StaleLeaseError` if the lease is not the task's current one."""
+        """Give the task of a ``lease`` back, at its old position in the queue. The lease neither counts as a delivery
+        nor is charged. Raises `StaleLeaseError` if the lease is not the task's current one."""
         self._run(leasing.settle_one(self._shards, Outcome.release(lease), now))
 
     def renew(self, leases: Sequence[Lease], *, lease: float | None = None, now: float | None = None) -> list[bool]:
@@ -733,8 +733,8 @@ class FairQueue(executor.QueueOfShards):
     # --- sending: operations over the queue's client ---
 
     def cancel_retries_when(self, condition: Callable[[], bool]) -> None:
-        """Give up requests that fail while ``condition()`` is true, instead of repeating them. The ``condition`` is called
-        after each failure."""
+        """While ``condition()`` is true, do not repeat requests that fail. The ``condition`` is called after each
+        failure."""
         self._transport.is_reply_unwanted = condition
 
     def _run(self, steps: Operation[T]) -> T:
@@ -759,7 +759,7 @@ class FairQueue(executor.QueueOfShards):
         return self._run(change(self._reachable_shards()))
 
     def _carry_messages(self) -> None:
-        """Carry messages to other shards. If that fails, workers carry them later: the messages are stored."""
+        """Deliver the stored messages to other shards. If that fails, workers deliver the messages later."""
         with suppress(FairQueueError):
             self._read_all_shards(lambda shards: messages.deliver_messages(shards, MAX_CALL_ITEMS, None))
 

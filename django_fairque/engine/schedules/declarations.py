@@ -131,7 +131,9 @@ def declare(
     keep: Container[str],
     now: float | None,
 ) -> Operation[bool]:
-    """Make the declared schedules of all shards agree with these. Returns False if a newer version counts meanwhile."""
+    """Make the declared schedules of all shards agree with these. Returns False if the declarations of a newer version
+    are in force by now.
+    """
     try:
         known: dict[str, tuple[Commands, Schedule]] = {}
         former: dict[str, tuple[float, Schedule]] = {}
@@ -173,7 +175,8 @@ def _add(
     options = {**declaration.options, "source": schedule_ops.DECLARED_SOURCE, "declared": declaration.digest}
     if former is not None and former.declared != declaration.digest:
         former = None
-    # Restore the fields that an operator may change, but not the task: it would be signed without a check.
+    # Restore the fields that an operator may change. The stored task is not restored, because it would be signed
+    # without a check.
     if former is not None:
         options |= {option: getattr(former, option) for option in KEPT_OPTIONS}
     there, others = yield from schedule_ops.places(shards, name, declaration.task)

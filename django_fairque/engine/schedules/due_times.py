@@ -26,7 +26,9 @@ from django_fairque.engine.model.errors import TaskValidationError, nearest, sho
 MIN_INTERVAL_SECONDS = 1.0
 MAX_COUNTED_RUNS = 1000
 CHANGE_MARGIN_SECONDS = 4 * 3600
-"""Seconds around a change of a zone's offset to UTC in which the library decides which run times are left out or moved."""
+"""Seconds before and after a change of a zone's offset to UTC in which the library decides which run times are left out
+or moved.
+"""
 FIELDS = 5
 """The number of fields of a cron expression."""
 _SPANS = (3600.0, 86_400.0, 40 * 86_400.0, 400 * 86_400.0, 9 * 366 * 86_400.0)
@@ -84,7 +86,7 @@ class Timing:
         if cron is not None and not isinstance(cron, str):
             raise TaskValidationError(f"cron must be a string of five fields such as '0 4 * * *', got {short(cron)}")
         if cron is not None and (count := len(cron.split())) != FIELDS:
-            # The library would read a sixth field as seconds: a task each second where each minute was meant.
+            # The library would read a sixth field as seconds, and fire each second although each minute was meant.
             raise TaskValidationError(
                 f"the cron expression {short(cron)} has {count} {'field' if count == 1 else 'fields'}; expected five fields, "
                 "minute hour day-of-month month day-of-week, such as '*/5 * * * *'"

@@ -36,7 +36,7 @@ MAX_GAP_SECONDS = 3600
 MEASURED_RUNS = 5
 """The number of a schedule's latest ended runs whose run times are read."""
 MIN_RUN_SECONDS = 1.0
-"""The least time that a run occupies a slot, also if its run time is unknown."""
+"""The minimum time for which a run is expected to occupy a slot, also if its run time is unknown."""
 
 
 @dataclass(frozen=True)

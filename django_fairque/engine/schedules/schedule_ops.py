@@ -51,7 +51,7 @@ KEPT_RUNS = 20
 AT_LIMIT = 3
 """The reply of ``fire.lua`` if a full limit refuses the task: the run is skipped then."""
 CATCH_UP_SECONDS = 60.0
-"""Seconds by which a run time may be late without being missed."""
+"""Seconds by which the firing of a run time may be late before the run counts as missed."""
 MAX_SCHEDULE_NAME_CHARACTERS = 200
 DECLARED_SOURCE = "settings"
 """The ``source`` of schedules that the configuration declares."""
@@ -73,7 +73,7 @@ class Template(Protocol):
 
 @dataclass(frozen=True)
 class LastFired:
-    """The last firing of a schedule."""
+    """The last firing of a schedule that enqueued a task."""
 
     run_time: float
     """The run time, as Unix time."""
@@ -114,8 +114,9 @@ class Schedule:
     ``timezone``, or from ``every`` (seconds, counted from ``start``). ``missed`` is the policy for run times that are
     more than ``catch_up`` seconds late. ``source`` is code, settings, command or admin. ``task`` is the task that each
     firing pushes. ``next_at`` is the next run time, None during such a pause; ``last`` is the last firing that enqueued a
-    task. ``runs`` are the latest runs, newest first, at most 20; empty in a list of schedules. ``overlap`` says what happens
-    to a run if the one before has not ended, and ``jitter`` are the seconds by which a run is put off at most.
+    task. ``runs`` are the latest runs, newest first, at most 20; empty in a list of schedules. ``overlap`` is the
+    policy for a run if the run before has not ended, and ``jitter`` the largest number of seconds by which a run is
+    delayed.
     """
 
     name: str
@@ -139,8 +140,8 @@ class Schedule:
     declared: str = ""
     """The digest of the declaration, for a schedule from settings."""
     signature: str = field(default="", compare=False, repr=False)
-    """The signature for all tasks that the schedule fires, made by the process that added it. Firing needs no key, so
-    it can't make a forged schedule genuine.
+    """The signature for all tasks that the schedule fires, made by the process that added it. A process that fires the
+    schedule makes no signature, so it can't make a forged schedule genuine.
     """
     next_at: float | None = field(default=None, compare=False)
     last: LastFired | None = field(default=None, compare=False)
@@ -305,7 +306,7 @@ WRITE_ATTEMPTS = 20
 
 
 class OutdatedVersionError(Exception):
-    """A newer version of the declared schedules counts: nothing was changed."""
+    """The declarations of a newer version are in force. Nothing was changed."""
 
 
 @dataclass(frozen=True)
@@ -355,7 +356,7 @@ def add_on_shard(
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, name)
         if known is not None and schedule.every == known.every and "start" not in options:
-            schedule = replace(schedule, start=known.start)  # the run times continue from the earlier start
+            schedule = replace(schedule, start=known.start)  # the run times are still counted from the earlier start
         if known is None and (yield from count([commands])) >= MAX_SCHEDULES:
             raise too_many(commands)
         following = None
@@ -377,7 +378,7 @@ def too_many(commands: Commands) -> TaskValidationError:
 def pause(commands: Commands, name: str, note: str, until: PauseEnd, now: float | None) -> Operation[None]:
     fields = pause_fields(note, until, now)
     moment, paused = (yield from server_time(now)), int(str(fields["paused"]))
-    if paused < 0:  # ``paused`` is a length of time
+    if paused < 0:  # ``paused`` is a length of time here
         paused = to_us(moment) - paused
     end = None if paused == 1 else paused / 1_000_000
     steps = _set_pause(commands, name, Pause(str(fields["pause_note"]), end), moment, now)
@@ -440,7 +441,9 @@ def remove(commands: Commands, name: str, now: float | None) -> Operation[bool]:
 
 
 def retire(commands: Commands, schedule: Schedule, number: int, now: float | None) -> Operation[None]:
-    """Remove a declared schedule for the version with this number, and keep it for its own version."""
+    """Remove a declared schedule, because the version with this number does not declare it. Keep it for the version
+    that declared it.
+    """
     moment = yield from server_time(now)
     for _ in range(WRITE_ATTEMPTS):
         known = yield from _find(commands, schedule.name)
@@ -554,7 +557,7 @@ def _fire(commands: Commands, schedule: Schedule, moment: float, now: float | No
             plans = yield from find_plans(commands, [made])
             pushed = push_args(commands, [made], Graph(mode=1) if run.behind else NO_GRAPH, plans=plans)
             task_id = made.task_id
-        except TaskValidationError as invalid:  # for example because a limit was lowered
+        except TaskValidationError as invalid:  # the push was refused, for example because a limit was lowered
             run, error = replace(run, happened="refused"), str(invalid)
     before = [schedule.name, schedule.stored, to_us(schedule.next_at), due_argument(following)]
     last = json.dumps([run_time, moment, task_id]) if task_id else ""

@@ -1,6 +1,6 @@
 """Steering acts (pauses, weights, limits, cancelations and so on), with the values before and after, for an audit.
 
-Operations record an act only if the context has a recorder. Otherwise they cost nothing more.
+Operations record an act only if the context has a recorder. Without a recorder, acts cause no additional reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ COUNTED_VALUES = frozenset((*(state.value for state in TaskState), "requeued", "
 
 
 def merge_acts(acts: Sequence[Act]) -> Act:
-    """Return one act for several: the first values before, the last values after, and the sums of counted values."""
+    """Return one act that summarizes several acts: the first values before, the last values after, and the sums of
+    counted values.
+    """
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     for act in acts:
@@ -108,7 +110,7 @@ def record_act(
     more: Values = {}
     try:
         result = yield from steps
-    except ShardsAwayError as error:  # the other shards are changed
+    except ShardsAwayError as error:  # some shards can't be reached, but the others were changed
         away, more = error, {"error": str(error)}
     else:
         if isinstance(result, int) and not result:
@@ -128,8 +130,8 @@ def record_act(
 
 
 def _read_values(read: Callable[[], Operation[Values]] | None) -> Operation[Values]:
-    """Return the values of the object; none if they can't be read. The act must not fail because a shard for these
-    reads can't be reached.
+    """Return the values of the object; none if they can't be read. The act must not fail because these values are on a
+    shard that can't be reached.
     """
     if read is None:
         return {}

@@ -21,7 +21,7 @@ from django_fairque.engine.scripting.operations import ScriptCall
 from django_fairque.engine.scripting.scripts import BASE_KEYS, load
 
 MAX_RELEASE_BYTES = 100
-"""Bytes of a version of the project's code that are kept (also in ``lua/commands/heartbeat.lua``)."""
+"""The maximum number of stored bytes of a code version (also in ``lua/commands/heartbeat.lua``)."""
 ORGANIZATION_PREFIX = b"\xff"
 """The prefix of an organization in the shard's ring; no user's id begins with it (``lua/lib/organizations.lua``)."""
 LIMIT_PREFIX = b"\xfe"
@@ -44,11 +44,11 @@ class Keys:
         return self._prefix + name
 
     def get_shard_keys(self, task_id: str) -> Keys:  # noqa: ARG002 - there is one shard here
-        """Return the keys of the shard on which a task lies."""
+        """Return the keys of the shard of a task."""
         return self
 
     def of_user(self, name: str) -> Keys:  # noqa: ARG002 - there is one shard here
-        """Return the keys of the shard on which a user, a run or a namespace lies."""
+        """Return the keys of the shard of a user, a run or a namespace."""
         return self
 
     def everywhere(self) -> Sequence[Keys]:
@@ -150,7 +150,7 @@ def queue_of_key(key: str) -> str:
 
 
 MAX_CALL_ITEMS = 1000
-"""The most tasks, leases or outcomes in one script call."""
+"""The maximum number of tasks, leases or outcomes in one script call."""
 
 REPLICATED_SCRIPTS = ("push", "deliver")
 """Scripts that accept tasks. Replicas may have to confirm their writes."""
@@ -221,8 +221,8 @@ class Commands:
         """The options of the queue by name, as ``lua/lib/options.lua`` reads them."""
 
     def call(self, script: str, args: Iterable[Any], now: float | None, **names: str) -> ScriptCall:
-        """Return a call of a script, with the options with which every script begins. ``names`` are the keys that have
-        a variable part.
+        """Return a call of a script, with the options with which every script begins. ``names`` are the keys whose
+        names contain an id.
         """
         declared = load(script)
         keys = [self.keys.first] if len(declared.own_keys) < len(declared.keys) else []

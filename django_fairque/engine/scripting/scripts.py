@@ -88,8 +88,8 @@ end
 
 IDLE_FUNCTION = "{name}_idle"
 """The name of a library's function that returns the seconds since another function of the library was called. The
-function knows only the number of calls, so it counts from its own call that first saw the present number. A test passes
-the time, in seconds since the epoch."""
+function knows only the number of calls, so it counts from its first call that found the current number. A
+test passes the time, in seconds since the epoch."""
 
 _FORMAT = f"format = {FORMAT}, format_version = {FORMAT_VERSION!r}"
 
@@ -142,7 +142,7 @@ def assemble(name: str, commands: Sequence[Command], libraries: Mapping[str, str
 
 
 def _define(library: str, text: str) -> str:
-    """Return the Lua code that defines a library's table. The other locals of its text stay hidden."""
+    """Return the Lua code that defines a library's table. All other local variables of the library are hidden."""
     return f"local {library} = (function()\n{text}return {library}\nend)()"
 
 
@@ -286,7 +286,7 @@ def delete_unused(execute: Callable[..., Any]) -> Generator[Any, Any, None]:
 
     Nothing is deleted if this user lacks the permission.
     """
-    # Not at the top: a process that only captures tasks does not import redis-py.
+    # imported here, because a process that only captures tasks does not import redis-py
     from redis.exceptions import ResponseError
 
     def attempt(*command: Any) -> Generator[Any, Any, Any]:

@@ -1,7 +1,7 @@
 """Fingerprints of the keys that producers sign with, in a set on each shard.
 
-From these fingerprints a worker knows whether a task with a wrong signature may come from a producer with another key.
-A producer writes its fingerprint before its first push to a shard, which costs later pushes nothing.
+If a task has a wrong signature, a worker finds out from these fingerprints whether a producer signs with another key. A
+producer writes its fingerprint only before its first push to a shard.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def write_fingerprint(commands: Commands) -> Operation[None]:
     signing_key = commands.config.signing_key
     key = signing_key.read()
     if key is not None and signing_key.is_producer:
-        with suppress(NotPermittedError):  # the server's access rules may be older than this set
+        with suppress(NotPermittedError):  # the server's access rules may not permit this set yet
             yield Read([("SADD", commands.keys(SIGNING_KEYS), fingerprint(key))])
     commands.has_written_fingerprint = True

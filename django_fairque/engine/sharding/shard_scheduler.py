@@ -1,4 +1,4 @@
-"""The choice of the next shard for a worker. Lists of users are served before fairness decides, on all shards.
+"""The choice of the next shard for a worker. On all shards, lists of users are served before fairness decides.
 
 A worker may have a list of users, and other users from which it steals while the list has no tasks (`Fetch`). Shards
 with tasks of the list come first. Users of a list are served fairly among each other. Tasks taken for a list change no
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class Window(NamedTuple):
-    """Two positions in the shard's count of worker time: ``begin``, the virtual time of the queue, and ``until``, the
-    position of the next user on the other shards.
+    """The range in which a shard may serve its users: two positions in the shard's count of worker time. ``begin`` is
+    the virtual time of the queue, ``until`` the position of the next user on the other shards.
 
     A list of users has only ``until``: the worker time that each user may receive before the next shard's turn.
     ``steals``: users of the second list are served too. ``only_newcomers``: only newcomers wait on the other shards.
@@ -41,7 +41,7 @@ class FairShardOrder:
     """The order of ``size`` shards. Not thread-safe, which does no harm: at worst a shard is served once out of turn.
 
     The next user of a shard is a newcomer, or has a tag. The position of a newcomer is the position up to which the
-    shard would serve an overdue user first. Between two newcomers, the earlier newcomer is next.
+    shard would serve an overdue user first. If both are newcomers, the earlier newcomer is next.
     """
 
     def __init__(self, size: int) -> None:
@@ -68,8 +68,8 @@ class FairShardOrder:
         return min((self._turn(other) for other in self._list_known_shards()), default=self._virtual_time)
 
     def came(self, index: int) -> float:
-        """Return the moment at which the shard's next user came, if that user is a newcomer. A newcomer goes before
-        other users with the same turn.
+        """Return the moment at which the shard's next user came, if that user is a newcomer. A newcomer is served
+        before other users with the same turn.
         """
         came = self._came[index]
         return math.inf if came is None else came
@@ -87,7 +87,7 @@ class FairShardOrder:
         return max((self._places[shard] or 0.0) + (self._offsets[shard] or 0.0) for shard in (index, *earlier))
 
     def may_lead(self, index: int, urgent_tag: float) -> bool:
-        """Return whether urgent tasks of a user of this shard with this tag may go first in the queue."""
+        """Return whether urgent tasks of a user of this shard with this tag may be served first in the queue."""
         return urgent_tag + (self._offsets[index] or 0.0) <= self._virtual_time + AHEAD
 
     def has(self, index: int) -> bool:
@@ -126,12 +126,13 @@ class FairShardOrder:
     def record_served_tasks(
         self, index: int, virtual_time: float, place: float | None, given: float, head: NewcomerHead | None = None
     ) -> None:
-        """Record a shard's reply: its ``virtual_time``, the number of tasks that it gave (``given``), the ring position of
-        its next user (``place``, None if no user can be served), and the part of the reply about newcomers (``head``).
+        """Record a shard's reply: its ``virtual_time``, the number of tasks that it gave (``given``), the position of
+        its next user in the ring (``place``, None if no user can be served), and the part of the reply about newcomers
+        (``head``).
         """
         offset, is_back = self._offsets[index], self._places[index] is None
         if head is not None and head.lanes and "normal" not in head.lanes:
-            place = None  # the users that can be served are not in the ring
+            place = None  # users can be served, but at limits and not in the ring
         self.seen(index, place, head and head.came)
         if head is not None:
             self._newcomer_places[index], self._has_others[index] = head.place, head.has_others
@@ -143,18 +144,18 @@ class FairShardOrder:
 
 
 AHEAD = 10e6
-"""Urgent tasks go first while the urgent tag of their user is at most this far beyond the virtual time of the queue
-(``ring.AHEAD`` in lua/lib/ring.lua)."""
+"""Urgent tasks are served first while the urgent tag of their user is at most this far beyond the virtual time of the
+queue (``ring.AHEAD`` in lua/lib/ring.lua)."""
 BULK_TURN = 20
-"""One of this many tasks (5 %) is of shards that have only bulk tasks, while other shards have other tasks."""
+"""While some shards have other tasks, one of this many tasks (5 %) comes from shards that have only bulk tasks."""
 MAX_SCHEDULERS = 16
-"""The number of schedulers that a queue keeps. Most calls name the same lists each time."""
+"""The number of schedulers that a queue keeps. Most calls contain the same lists as earlier calls."""
 
 
 class ListShardOrder:
     """The order of ``size`` shards, like `FairShardOrder`, for a list whose users live on the shards ``homes``.
 
-    A position that is not None means that a user of the list is there.
+    A shard's position is None if no user of the list waits there.
     """
 
     def __init__(self, size: int, homes: Collection[int]) -> None:
@@ -164,7 +165,7 @@ class ListShardOrder:
         self._has = [index in homes for index in range(size)]
         """Whether users of the list may wait on each shard. At first every home may have some."""
         self._virtual_time = 0.0
-        """The largest value that any shard had reached when its turn came."""
+        """The most worker time per user that any shard had given when its turn came."""
 
     def has(self, index: int) -> bool:
         return self._has[index]
@@ -189,8 +190,8 @@ class ListShardOrder:
         self._has[index] = is_there
 
     def record_first_score(self, index: int, score: float | None, *, is_first: bool) -> None:
-        """Record whether the shard's ring has a user, of the list or not. Later replies say more about the list, so
-        only the first read of a request counts, or an empty ring.
+        """Record whether the shard's ring has a user, of the list or not. Later replies contain more about the list, so
+        a later read counts only if the ring is empty.
         """
         if is_first or score is None:
             self.seen(index, score if index in self._homes else None)
@@ -212,8 +213,8 @@ class ListShardOrder:
 
 
 class ShardScheduler:
-    """The order in which a worker serves a queue's shards. ``orders`` has an order for each of the lists of users that
-    are served one after the other, or one for all users.
+    """The order in which a worker serves a queue's shards. ``orders`` contains one order for each list of users (the
+    lists are served one after the other), or a single order for all users.
     """
 
     def __init__(self, orders: Sequence[FairShardOrder | ListShardOrder]) -> None:
@@ -257,7 +258,7 @@ class ShardScheduler:
 
     def record_lanes(self, index: int, lanes: frozenset[Lane], urgent_tag: float) -> None:
         """Record the lanes with users who can be served on shard ``index``, and the lowest tag in lane urgent."""
-        self._urgent_tags[index] = urgent_tag  # first: another thread may read the tag of a shard whose lanes are known
+        self._urgent_tags[index] = urgent_tag  # before the lanes, because another thread may read both
         self._lanes[index] = lanes
 
     def choose_lanes(self, among: Iterable[int]) -> list[int]:
@@ -287,8 +288,8 @@ class ShardScheduler:
         return ("normal", normal) if normal else ("bulk", bulk)
 
     def has_turn(self, index: int, others: Iterable[int]) -> bool:
-        """Return whether a worker may request tasks of shard ``index`` before those of the ``others``, which have tasks too.
-        A shard whose lanes are not known may have normal tasks.
+        """Return whether a worker may request tasks of shard ``index`` before tasks of the ``others``, which have tasks
+        too. A shard whose lanes are not known may have normal tasks.
         """
         among = [index, *others]
         if self._last:
@@ -336,7 +337,9 @@ class ShardScheduler:
         return last.window(index, others)
 
     def seen(self, index: int, place: float | None) -> None:
-        """Record that a user was seen at a ``place`` on shard ``index``, or none (None)."""
+        """Record that the next user on shard ``index`` is at this ``place`` (position), or that the shard has no user
+        (None).
+        """
         for order in self._orders:
             order.seen(index, place)
 
@@ -353,7 +356,7 @@ class ShardScheduler:
             self._end_turn(index, len(reply.leases))
         first = reply.newcomers
         self.record_lanes(index, first.lanes if first else frozenset(), first.urgent_tag if first else 0.0)
-        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # each list of the request has a head
+        for order, head in zip(self._orders, reply.shard_heads, strict=False):  # the reply has one head for each list
             order.record_served_tasks(index, reply.virtual_time, head.place, head.given, reply.newcomers)
 
 

@@ -99,8 +99,8 @@ class Shards:
     def locate(
         self, task_ids: Iterable[str], near: Mapping[str, Commands] | None = None
     ) -> Operation[dict[str, Commands]]:
-        """Return the shard of each task. A chosen id that no shard knows counts as being on the home shard. All chosen
-        ids are looked up in one read.
+        """Return the shard of each task. A chosen id that no shard knows belongs to the home shard. All chosen ids are
+        looked up in one read.
 
         Users of several shards may have tasks with one chosen id: ``near`` names the preferred shard by id, if it has
         the task.
@@ -173,7 +173,9 @@ class _KeysAcross(Keys):
 
 
 def indexes_by_shard(places: Iterable[Commands | None]) -> dict[Commands, list[int]]:
-    """Return the indexes of ``places`` by shard. ``places`` has the shard of each task or lease; None is left out."""
+    """Return, for each shard, the indexes at which it is in ``places``, the list of the shards of some tasks or leases.
+    Entries that are None are left out.
+    """
     found: dict[Commands, list[int]] = {}
     for index, shard in enumerate(places):
         if shard is not None:

@@ -1,8 +1,8 @@
 """The backlog over time: a sample of each minute and each hour, and how it develops.
 
-A worker that sweeps a shard records the sample (`record_sample` in ``engine/maintenance/samples.py``). A minute's sample lies
-in that minute's record, which is kept for a day. The record of an hour is kept for seven days, in one hash of
-``KEPT_HOURS`` fields.
+A worker that sweeps a shard records the sample (`record_sample` in ``engine/maintenance/samples.py``). A minute's
+sample is stored in that minute's record, which is kept for a day. The record of an hour is kept for seven days, in one
+hash of ``KEPT_HOURS`` fields.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class Trend:
 
     ``seconds_left`` is the time until no task is ready, None if the backlog does not shrink. ``per_second`` is the
     number of tasks that finish in a second, ``growth`` the number of tasks by which the backlog grows in a second
-    (negative if it shrinks). ``limited_user`` is the user whose own limits make the time longer than the growth would.
+    (negative if it shrinks). ``limited_user`` is a user whose own limits, and not the growth, determine
+    ``seconds_left``.
     """
 
     seconds_left: float | None
@@ -124,11 +125,11 @@ class Trend:
 
 
 TREND_MIN_SECONDS = 60
-"""The least number of seconds between two samples from which a trend follows."""
+"""The minimum number of seconds between two samples from which a trend is calculated."""
 TREND_MAX_SECONDS = 600
 """The largest age in seconds of a sample that is used."""
 TREND_MIN_CHANGE = 2
-"""The least number of tasks by which the backlog must have changed for a trend; a smaller change is chance."""
+"""The minimum number of tasks by which the backlog must have changed for a trend. A smaller change may be chance."""
 LONGEST_ESTIMATE_SECONDS = 30 * 86_400
 """The longest estimate in seconds. A longer time is no useful estimate, and is not returned."""
 

@@ -1,4 +1,6 @@
-"""Deployments: when workers first reported a version of the project's code (``lua/commands/heartbeat.lua``)."""
+"""Deployments: the times at which workers first reported a version of the project's code
+(``lua/commands/heartbeat.lua``).
+"""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _alert(queue: str, packed: bytes) -> Alert:
     at, kind, task_id, user, name, priority, detail = (part.decode("utf-8", "replace") for part in unpack(packed))
     promoted, died, given_back = kind == "promoted", kind == "died", kind == "given_back"
     return Alert(
-        cast("AlertKind", kind),  # the scripts write no other kind
+        cast("AlertKind", kind),  # the scripts write no other kind of alert
         int(at) / 1_000_000,
         *(queue, task_id, user, name, read_priority(priority)),
         deadline=None if promoted or died or given_back else float(detail) / 1_000_000,
@@ -120,8 +120,8 @@ def _alert(queue: str, packed: bytes) -> Alert:
 
 
 MAX_NAMES_PER_REASON = 5
-"""The largest number of unknown task names, and of processes with a blocked event loop, that are listed: one reason for
-each.
+"""The largest number of unknown task names, and of processes with a blocked event loop, that are listed: each has a
+separate reason.
 """
 NO_WORKER_RUNS = "tasks are waiting and no worker is running; start one with manage.py fairque_worker"
 """The reason in a queue's health if tasks wait and no worker runs."""
@@ -143,7 +143,7 @@ class Health:
     reasons: list[str]
     server: dict[str, Any]
     missing_shards: tuple[int, ...] = ()
-    """Numbers of the shards that can't be reached now: their tasks wait, and are in none of the figures."""
+    """Numbers of the shards that can't be reached now: their tasks wait, and are not in the figures."""
 
 
 def attendance_reads(commands: Commands, now: int) -> list[tuple[Any, ...]]:

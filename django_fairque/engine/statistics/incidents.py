@@ -228,8 +228,9 @@ def acknowledge(shards: Shards, worker: str, now: float | None) -> Operation[boo
 
 
 def update_incidents(shards: Shards, now: float | None) -> Operation[list[IncidentChange]]:
-    """Close the incidents that are over. Record workers that were lost since the last call, and tasks that are worse since a
-    release."""
+    """Close the incidents that are over. Record workers that were lost since the last call, and tasks that a release
+    made worse.
+    """
     lost, returned, moment = yield from read_lost(shards.home, now)
     found = yield from read_incidents(shards, (yield from _open_ids(shards.home)))
     releases = {incident.subject: incident.objects for incident in found if incident.rule == "release"}
@@ -252,7 +253,7 @@ def update_incidents(shards: Shards, now: float | None) -> Operation[list[Incide
 
 
 def _release_events(compared: Iterable[ReleaseComparison], known: Mapping[str, frozenset[str]]) -> Iterator[list[Any]]:
-    """Yield an event for each release that made tasks worse, about those that its open incident does not have yet."""
+    """Yield an event for each release that made tasks worse. Tasks that its open incident already lists are left out."""
     fresh: dict[str, list[ReleaseComparison]] = {}
     for one in compared:
         if one.is_worse and one.name not in known.get(one.since.release, ()):
@@ -308,7 +309,9 @@ class Incidents:
         return self._run(record_alerts(self._shards, alerts, now))
 
     def update(self, *, now: float | None = None) -> list[IncidentChange]:
-        """Close incidents that are over, and open those of lost workers and of releases. Return the changes, as `record` does."""
+        """Close incidents that are over, and open incidents of lost workers and of releases. Return the changes, as
+        `record` does.
+        """
         return self._run(update_incidents(self._shards, now))
 
     def open_limit(self, name: str, text: str, *, now: float | None = None) -> list[IncidentChange]:

@@ -41,7 +41,7 @@ class Waits:
     """The longest waits, the longest first: of tasks that could start now, and of tasks that are held back.
 
     A task is held back while the queue, its user or its organization is paused, while the user or the organization runs
-    as many tasks as it may or is out of rate, and while its limit by key has no place. Bulk tasks are in neither list.
+    as many tasks as it may or is out of rate, and while its limit by key is full. Bulk tasks are in neither list.
     """
 
     could_start: list[WaitingTask]
@@ -100,14 +100,14 @@ def _read_tasks(commands: Commands, ids: list[str]) -> Operation[list[tuple[Wait
             (limit or b"").decode(),
         )
         for task_id, (user, ready, created, priority, limit) in zip(ids, records, strict=True)
-        if user is not None  # otherwise the task was deleted after the registry was read
+        if user is not None  # leave out tasks that were deleted after the registry was read
     ]
 
 
 def _find_startable_tasks(
     commands: Commands, at_limits: Mapping[WaitingTask, tuple[Lane, str]]
 ) -> Operation[list[WaitingTask]]:
-    """Return the tasks whose limit has a free place and whose user waits at the limit."""
+    """Return the tasks whose limit is not full and whose user waits at the limit."""
     keys, limits = commands.keys, sorted({limit for _, limit in at_limits.values()})
     places = [("ZSCORE", keys.limit_users(limit, lane), task.user_id) for task, (lane, limit) in at_limits.items()]
     (clock,), records, found = yield from read_each(
@@ -124,7 +124,9 @@ def _find_startable_tasks(
 
 
 def _find_served_users(commands: Commands, lane: Lane, user_ids: set[str]) -> Operation[set[str]]:
-    """Return the users who are in a lane of the shard, or of an organization that is in it."""
+    """Return the users in a lane of the shard, and the members in this lane of organizations that are in the shard's
+    lane.
+    """
     names, keys = sorted(user_ids), commands.keys
     if not names:
         return set()
@@ -147,8 +149,8 @@ def _find_served_users(commands: Commands, lane: Lane, user_ids: set[str]) -> Op
 
 
 def _next_users(commands: Commands) -> Operation[list[tuple[Lane, str]]]:
-    """List the users who are served next, at most `MAX_SERVED_USERS` of each lane: users in it, and members of
-    organizations in it.
+    """List the users who are served next, at most `MAX_SERVED_USERS` of each lane: users in the lane, and members of
+    organizations in the lane.
     """
     keys, last = commands.keys, MAX_SERVED_USERS - 1
     found = yield Read([("ZRANGE", keys.lane(lane), 0, last) for lane in CLASSES_BY_LANE])

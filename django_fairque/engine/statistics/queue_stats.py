@@ -133,8 +133,8 @@ def bucket_middle(bucket: int) -> float:
 
 
 def percentiles(histogram: Mapping[int, float], middle: Callable[[int], float] = bucket_middle) -> Percentiles:
-    """Return the percentiles of the durations in these buckets; a duration may count in part. Less than half a duration
-    counts as none.
+    """Return the percentiles of the durations in these buckets; the numbers may be fractions. A total of less than half
+    a duration counts as none.
     """
     total = sum(histogram.values())
     if round(total) == 0:
@@ -222,7 +222,7 @@ def activity(queue: Shards, minutes: int, per_span: int) -> Operation[Activity]:
     shards = tuple(queue)
     (clock,) = yield Read([("TIME",)])
     now = int(clock[0])
-    first = now // 60 // per_span * per_span - minutes + per_span  # at round times: a reload shows the same spans
+    first = now // 60 // per_span * per_span - minutes + per_span  # round, so that a reload shows the same spans
     reads = [("HGETALL", shard.keys.minute(first + index)) for index in range(minutes) for shard in shards]
     replies, size = (yield Read(reads)), len(shards)
     filled = [fill_quiet_minutes(replies[shard::size]) for shard in range(size)]
@@ -285,7 +285,7 @@ class LastHour:
     attempts until now. ``wait`` has the waits of the tasks that started in it.
 
     ``wait.count`` is the number of tasks that started. The percentiles, of waits between 10 ms and 13 hours, are right
-    to a factor of 1.8. ``waits`` has the starts by bucket, from which they follow.
+    to a factor of 1.8. ``waits`` has the number of starts in each bucket, from which the percentiles are calculated.
     """
 
     busy_seconds: float = 0.0
@@ -339,7 +339,7 @@ def _recent_halves(record: Mapping[bytes, bytes], now_us: int) -> list[tuple[int
     hour, since = divmod(now_us, HOUR_MICROSECONDS)
     written = int(number(record.get(b"hour")))
     parts = ((hour, 1.0), (hour - 1, 1 - since / HOUR_MICROSECONDS))
-    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # otherwise the field has an older hour
+    return [(at % 2, part) for at, part in parts if written - at in (0, 1)]  # another field is of an older hour
 
 
 def total_usage(hours: Iterable[LastHour]) -> LastHour:
@@ -362,7 +362,8 @@ def busiest_users(shards: Shards, sample: int) -> Operation[PartialList[str]]:
     """Return the users of waiting tasks, the most frequent one first, from a random sample of each state. Each shard
     has an equal part of the sample.
 
-    Tasks at fixed distances are no fair sample: tasks that arrive in the same rhythm would be drawn always or never.
+    The sample is random, because at fixed distances, tasks that arrive in the same rhythm would be drawn always or
+    never.
     """
     check_limit(sample)
     found = Counter[str]()
@@ -382,7 +383,8 @@ TOTAL_FIELDS = {
     *("dead", "died", "requeued", "discarded", "dead_letters_shortened", "results_removed", "xcom_removed"),
     *("sla_at_risk", "sla_overdue", "sla_violated"),
 }
-"""The fields of the stats hash that are totals, up to the colon. Other fields are private to the engine."""
+"""Prefixes (up to the colon) of the fields of the stats hash that are totals. Other fields are private to the engine.
+"""
 
 
 @dataclass(frozen=True)
@@ -528,7 +530,7 @@ class QueueStats:
     lanes: dict[Lane, LaneStats] = field(default_factory=dict)
     """The figures of each lane: ``"urgent"``, ``"normal"`` and ``"bulk"``."""
     waiting_at_limits: int = 0
-    """The number of queued tasks that wait for a place at a limit by key."""
+    """The number of queued tasks that wait at a full limit by key."""
 
 
 def stats(queue: Shards, minutes: int = DEFAULT_STATS_MINUTES) -> Operation[QueueStats]:

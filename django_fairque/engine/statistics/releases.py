@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 RELEASES_KEY = "stats:releases"
 MIN_ATTEMPTS = 30
-"""Attempts of a release from which on it is compared; for run times, attempts that did not fail."""
+"""The minimum number of attempts of a release that is compared; for run times, of attempts that did not fail."""
 SLOWER_FACTOR, SLOWER_SECONDS = 1.5, 0.010
 FAILURE_POINTS = 0.05
 STANDARD_ERRORS = 3.0
 RECOVERED_PART = 0.5
-"""An incident is over when the difference is less than this part of the one that opens it, so that it does not come and go."""
+"""An incident is over when the difference is less than this part of the difference that opens an incident, so that
+small changes do not close and open it again and again.
+"""
 RUNNING_SECONDS = 600.0
 """A release still runs if it ended an attempt at most this long before the latest attempt of the name."""
 FORGOTTEN_SECONDS = 86_400.0
-"""Seconds after the latest attempt of a name from which on its releases are not compared."""
+"""If the latest attempt of a name is more seconds ago than this, its releases are not compared."""
 
 _LINE = re.compile(r"(\S+) (\d{1,12}) (\d{1,12}) (\d{1,15}) (\d{1,15})((?: \d{1,3}=\d{1,15})*)")
 
@@ -101,7 +103,7 @@ class ReleaseComparison:
 
     @property
     def has_recovered(self) -> bool:
-        """True if less than half of the difference is left with which `is_worse` begins."""
+        """True if the difference is less than half of the smallest difference with which `is_worse` is True."""
         return not (self._is_slower(RECOVERED_PART) or self._fails_more(RECOVERED_PART))
 
     def _is_slower(self, part: float) -> bool:
@@ -117,8 +119,8 @@ class ReleaseComparison:
         before, now = self.before, self.now
         if min(before.attempts, now.attempts) < MIN_ATTEMPTS:
             return False
-        # The larger error of two: with the share of both together, and with the share of each. Either is too small if one of
-        # the two has few attempts and no failures.
+        # Use the larger of two standard errors: from the failed part of both releases together, and from that of each
+        # release. Each of the two can be too small if a release has few attempts and no failures.
         together = (before.failed + now.failed) / (before.attempts + now.attempts)
         errors = ((together, together), (before.failed_share, now.failed_share))
         error = max(math.sqrt(_variance(p, before) + _variance(q, now)) for p, q in errors)
@@ -142,7 +144,7 @@ def _variance(share: float, figures: ReleaseFigures) -> float:
 
 
 def _share_above(runs: Mapping[int, int], seconds: float) -> float:
-    """Return the part of the run times that are longer. Half of the bucket with this time counts."""
+    """Return the part of the run times that are longer than a time. Half of the bucket with this time counts as longer."""
     middle = 4 * math.log2(seconds * 1e6) - 0.5
     above = sum(count * (0.5 if abs(bucket - middle) < 0.5 else bucket > middle) for bucket, count in runs.items())
     return above / sum(runs.values())
@@ -191,7 +193,9 @@ def _add_up(one: ReleaseFigures, other: ReleaseFigures) -> ReleaseFigures:
 
 
 def _compare(name: str, releases: Iterable[ReleaseFigures], moment: float) -> ReleaseComparison | None:
-    """Compare the newest release that runs, or while that has too few attempts the one before it, with the earlier ones."""
+    """Compare the newest running release with the earlier releases. While it has too few attempts, compare the release
+    before it.
+    """
     in_order = sorted(releases, key=lambda one: one.first_at)
     latest = max((one.last_at for one in in_order), default=0)
     if latest < moment - FORGOTTEN_SECONDS:
@@ -199,5 +203,5 @@ def _compare(name: str, releases: Iterable[ReleaseFigures], moment: float) -> Re
     newest = max(index for index, one in enumerate(in_order) if one.last_at >= latest - RUNNING_SECONDS)
     enough = [one for one in in_order[: newest + 1] if one.attempts >= MIN_ATTEMPTS]
     pairs = [ReleaseComparison(name, before, since, enough[-1]) for before, since in pairwise(enough)]
-    # The latest one of the worse ones, or else of all.
+    # the latest pair in which the later release is worse, otherwise the latest pair
     return max(reversed(pairs), key=lambda pair: (pair.is_worse, not pair.has_recovered), default=None)

@@ -30,8 +30,8 @@ TOTALS_KEY = "stats:attempts"
 class AttemptTotals:
     """The attempts of one task name since the queue's first task: ``attempts`` ended, ``failed`` of them failed.
 
-    A name without attempts for more than a day can be dropped for a new one. If the name comes back, its counts begin
-    at 0.
+    A name without attempts for more than a day can be dropped for a new one. If such a name is used again, its counts
+    begin at 0.
     """
 
     attempts: int = 0
@@ -88,7 +88,9 @@ def attempt_totals(shards: Shards) -> Operation[dict[str, AttemptTotals]]:
 
 
 def task_names(shards: Shards, hours: int) -> Operation[list[NameFigures]]:
-    """Return the figures of this hour by the clock and of the ``hours`` before it, the name with most attempts first."""
+    """Return the figures of each name in the current clock hour and the ``hours`` before it, the name with most
+    attempts first.
+    """
     check_integer(hours, "hours", 1, MAX_HOURS)
     ((seconds, _),) = yield Read([("TIME",)])
     attempts, failed = Counter[str](), Counter[str]()
@@ -152,7 +154,7 @@ def _parse_attempts(records: Sequence[Mapping[bytes, bytes]]) -> Iterator[tuple[
     for record in records:
         for field, value in record.items():
             result, bucket, name = field.decode("utf-8", "replace").split(":", 2)
-            yield result, int(bucket.rstrip("unb")), name, int(value)  # without the lane of a kept SLA
+            yield result, int(bucket.rstrip("unb")), name, int(value)  # remove the lane, which marks a kept SLA
 
 
 def _estimate_retrying(shards: Shards) -> Operation[dict[str, int]]:

@@ -49,7 +49,7 @@ KEYLESS_COMMANDS = ("TIME", "INFO")
 
 
 def is_cluster(client: Any) -> bool:
-    return hasattr(client, "get_node_from_key")  # a method of the class, because the client may know no node yet
+    return hasattr(client, "get_node_from_key")  # method of the class: the client may know no node yet
 
 
 def knows_nodes(client: Any) -> bool:
@@ -147,7 +147,7 @@ async def _borrow_connection(node: Any) -> AsyncIterator[Any]:
     connection = node.acquire_connection()
     try:
         yield connection
-    except BaseException:  # also a cancellation: the next call must not get a late reply
+    except BaseException:  # also after a cancellation, because the next call must not get a late reply
         await connection.disconnect(nowait=True)
         raise
     finally:
@@ -184,7 +184,7 @@ class LazyRedisCluster(RedisCluster):
         return "nodes_manager" in self.__dict__
 
     def __getattr__(self, name: str) -> Any:
-        # Called for missing attributes only: nearly all before the first use, none later.
+        # Python calls this only for missing attributes: before the first use nearly all are missing, later none.
         mine = self.__dict__
         if name.startswith("__") or "_connect_lock" not in mine:
             raise AttributeError(name)

@@ -5,8 +5,8 @@
 `Connection` and `AsyncConnection` send script calls over the connections of a plain client. Half of the work of
 redis-py's ``execute_command`` is of no use to a call: checking the type of every argument, its own retries, durations
 for metrics. A call of eighty arguments costs 50 µs of the client's processor that way, and 30 µs through a connection
-of the same pool. This is done only for a plain ``redis.Redis`` or ``redis.asyncio.Redis``: for any other client, a
-subclass, or an instrumented ``execute_command``, that method is called.
+of the same pool. The package does this only for a plain ``redis.Redis`` or ``redis.asyncio.Redis``: for any other
+client, a subclass, or an instrumented ``execute_command``, that method is called.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class FastConnectionPool(redis.BlockingConnectionPool):
     """A pool that hands out the most recently released connection without redis-py's queue and metrics, which take
     three quarters of the time.
 
-    The pool keeps one connection for this, and only while others are free: a thread that waits for a connection gets it
-    through the queue.
+    The pool keeps one connection in this way, and only while other connections are free: a thread that waits for a
+    connection gets one through the queue.
     """
 
     def reset(self) -> None:
@@ -94,14 +94,14 @@ class FastConnectionPool(redis.BlockingConnectionPool):
         if self._last and self.pid == os.getpid():
             try:
                 connection = self._last.pop()
-            except IndexError:  # another thread took the connection
+            except IndexError:  # another thread took this connection from the pool
                 return super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
             is_ready = False
             try:
-                is_ready = not connection.can_read()  # the server has not closed the connection
+                is_ready = not connection.can_read()  # nothing to read: the server has not closed the connection
             except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError):
                 pass
-            finally:  # also if a time limit raises an error: otherwise the pool would lose one connection for good
+            finally:  # also after the error of a time limit, because the pool would lose the connection
                 if not is_ready:
                     connection.disconnect()
                     super().release(connection)  # type: ignore[no-untyped-call]
@@ -230,7 +230,9 @@ class Connection(SharedConnection):
         return PendingCommand(self._client.connection_pool, self._names, command)
 
     def stream(self, commands: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield the replies to commands, and send later commands before: at most `MAX_UNANSWERED_CALLS` are unanswered."""
+        """Yield the replies to commands. Later commands are sent before earlier ones are answered; at most
+        `MAX_UNANSWERED_CALLS` are unanswered.
+        """
         pool = self._client.connection_pool
         connection = pool.get_connection(*self._names)
         waiting = 0
@@ -246,7 +248,7 @@ class Connection(SharedConnection):
                 yield connection.read_response(disable_decoding=True)
         finally:
             if waiting or sys.exc_info()[0] is not None:
-                connection.disconnect()  # other calls must not get the unread replies
+                connection.disconnect()  # close the connection, because other calls must not get the unread replies
             pool.release(connection)
 
 
@@ -273,7 +275,7 @@ class AsyncConnection(SharedConnection):
             return await connection.read_response(disable_decoding=True)
         except redis_errors.ResponseError:
             raise
-        except BaseException:  # a canceled coroutine also returns its connection
+        except BaseException:  # a canceled coroutine must also return its connection to the pool
             await connection.disconnect(nowait=True)
             raise
         finally:
@@ -389,7 +391,7 @@ class SharedTransport:
         self.client = client
         self.retry_seconds = retry_seconds
         self.is_reply_unwanted: Callable[[], bool] = lambda: False
-        """Called after a failure. Returns whether nobody waits for the reply any more; then there is no other attempt.
+        """Called after a failure. Returns whether no caller needs the reply any more; then the request is not repeated.
         """
         self._checked = False
         self._is_cluster = clusters.is_cluster(client)
@@ -493,7 +495,9 @@ class SharedTransport:
         return (*how, len(keys), *keys, *request.args)
 
     def _switch_to_scripts(self, error: Exception) -> bool:
-        """Use scripts from now on if this error means that functions can't be used here. Return whether this is new."""
+        """Use scripts from now on if this error means that functions can't be used here. Return whether functions were
+        used until now.
+        """
         text = str(error).lower()
         if isinstance(error, redis_errors.NoPermissionError) or text.startswith(("noperm", "unknown command")):
             was, self.as_functions = self.as_functions, False
@@ -539,8 +543,8 @@ class Transport(SharedTransport):
         return self._command(call, RetryPolicy(call, self.retry_seconds))
 
     def _stream(self, request: Stream) -> None:
-        """Send the first call alone: it checks the server, and loads missing functions. Repeat later calls that fail
-        one by one, unchanged.
+        """Send the first call alone, because it may have to check the server and load missing functions. Repeat each
+        later call that fails separately, unchanged.
         """
         first = next(request.calls, None)
         if first is None:

@@ -35,7 +35,8 @@ REACHABLE_ERRORS = (redis_errors.AuthenticationError, redis_errors.Authorization
 class UnreachableNodes:
     """The nodes of one client's cluster that did not answer the last request. Thread-safe.
 
-    Requests to all shards leave such a node out for `LEFT_OUT_SECONDS`. Then the next request tries it again.
+    Requests to all shards leave such a node out for `LEFT_OUT_SECONDS`. The next request after that includes the node
+    again.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ def unreachable_nodes(client: Any) -> UnreachableNodes:
 
 
 def record_result(client: Any, request: SingleRequest, error: Exception | None) -> None:
-    """Record the result of a request to one node. A read records the result of each of its nodes itself."""
+    """Record the result of a request to one node. A read goes to several nodes, and records their results itself."""
     if not clusters.is_cluster(client) or isinstance(request, Read) or not clusters.knows_nodes(client):
         return
     if (key := clusters.get_key(request)) and (node := _owner(client, key)):

@@ -1,6 +1,6 @@
-"""Whether and when a request to the server that failed is sent again, and which error is raised if it is not.
+"""Decides whether and when a failed request to the server is sent again, and which error is raised if it is not.
 
-This is about requests. `tasks.retries` decides whether a failed task is retried.
+This module concerns requests only; `tasks.retries` decides whether a failed task is retried.
 
 A reply that was lost says nothing about its call, so the call is repeated as it was: it carries a nonce or a
 lease token, or changes nothing. The client library's own retries are not used, because they would repeat any command.

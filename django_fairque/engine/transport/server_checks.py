@@ -43,7 +43,9 @@ def version_numbers(version: str) -> Version:
 
 
 def unsupported_reason(info: Mapping[str, Any]) -> str:
-    """Return why a server that only speaks Redis's protocol can't have queues; an empty string for any other server."""
+    """Return the reason why queues can't use a server that supports only Redis's protocol; an empty string for any
+    other server.
+    """
     if "dragonfly_version" in info:
         return (
             f"Dragonfly ({info['dragonfly_version']}) is not supported: it runs scripts at the same time, and refuses keys "

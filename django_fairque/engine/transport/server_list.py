@@ -1,4 +1,4 @@
-"""Clients of several separate servers: shard number i of every queue lies on server number i.
+"""Clients of several separate servers: shard number i of every queue is stored on server number i.
 
 These clients have the methods of redis-py's cluster clients that this package calls. So a server is handled like a node
 of a cluster, also while it does not answer.
@@ -70,7 +70,7 @@ class BaseServerList:
 
     @property
     def nodes_manager(self) -> Self:
-        """This list itself, in place of the ``nodes_manager`` of a cluster client; its ``initialize`` changes nothing."""
+        """This list itself, used like the ``nodes_manager`` of a cluster client; its ``initialize`` changes nothing."""
         return self
 
     def pipeline(self, transaction: bool = True) -> Any:

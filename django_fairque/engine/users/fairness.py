@@ -1,4 +1,4 @@
-"""Report the users that wait and the reasons, and the users that take the share of others.
+"""Report the users that wait, the reasons for their waits, and the users that use the share of other users.
 
 The server keeps the sums of weights and of worker time, so these figures cover all users. Figures of single users are
 read for at most `MAX_USERS_EXAMINED` users, or for all users with tasks or settings if there are no more.
@@ -76,7 +76,7 @@ class UserFairness:
 
     ``expected_wait_seconds`` is the time that the user may have to wait for its turn. In a queue that is fair by time,
     the wait ends when the user's share of the running tasks is more than its worker time of the last hour and one more
-    task. In a queue that is fair by tasks, the user's number of tasks takes the place of its worker time.
+    task. In a queue that is fair by tasks, the user's number of tasks is used instead of its worker time.
     """
 
     user_id: str
@@ -108,7 +108,7 @@ class UserFairness:
 
 @dataclass(frozen=True)
 class Fairness:
-    """The division of a queue's workers between its users. Times are in seconds.
+    """The division of a queue's worker time between its users. Times are in seconds.
 
     ``active_users`` is the number of users with a task that can start or that runs, and ``weights`` is the sum of their
     weights; an organization counts as one user. ``running`` is the number of running tasks. ``busy_seconds`` is the
@@ -335,7 +335,9 @@ def _candidates(commands: Commands, limit: int, sample: int) -> Operation[list[s
 def _oldest(
     commands: Commands, records: Mapping[str, Mapping[bytes, bytes]], with_bulk: Collection[str]
 ) -> Operation[dict[str, dict[Lane, float]]]:
-    """Return when the oldest ready task of each user and lane became ready; of lane bulk for the users ``with_bulk``."""
+    """Return when the oldest ready task of each user and lane became ready. Lane bulk is included only for the users
+    ``with_bulk``.
+    """
     keys = commands.keys
     reads: list[tuple[Any, ...]] = []
     owners: list[tuple[str, Lane]] = []
@@ -367,8 +369,8 @@ def _oldest(
 
 
 def longest_user_waits(commands: Commands, limit: int, now: float | None) -> Operation[list[SampledWait]]:
-    """Return the users of one shard whose ready tasks nothing holds back, among at most ``limit`` users; the longest
-    wait first.
+    """Return the users of one shard with ready tasks that nothing holds back, the longest wait first. At most ``limit``
+    users are examined.
     """
     reading = yield from _read_shard(commands, limit, -(-limit // 4), [])
     moment = reading.now if now is None else now
@@ -413,8 +415,8 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
     running = int(number(record.get(b"run")))
     mean = number(record.get(b"mean")) / 1_000_000 or shard.mean
     cap = number(record.get(b"cap"))
-    # The user's work of the last hour, and its next task. If the queue is fair by tasks, each task counts with the mean
-    # run time.
+    # the user's work of the last hour, plus its next task; if the queue is fair by tasks, each task counts with the
+    # mean run time
     if shard.is_fair_by_tasks:
         started = last_hour(record, now_us(shard.now)).wait.count
         counted = (max(0, started - running) + 1) * shard.mean
@@ -443,7 +445,7 @@ def _figures(whole: Fairness, shard: _ShardReading, user_id: str, record: Mappin
 def _noisy(examined: Sequence[UserFairness], known: int) -> tuple[str, ...]:
     """Find noisy users, if more than one user has a record (``known``). A user with few waiting tasks is not noisy."""
     counts = sorted(user.waiting for user in examined if user.waiting)
-    # Leave out the largest number: the limit for a user is the median of the other users.
+    # leave out the largest number: a user is compared with the median of the other users
     usual = median(counts[:-1] or [0])
     least = max(NOISY_MIN_TASKS, NOISY_TIMES_MEDIAN * usual)
     found = [user for user in examined if user.waiting >= least] if known > 1 else []

@@ -81,7 +81,7 @@ def history(commands: Commands, user_id: str, hours: int, days: int, now: float 
         for kind in (b"h", b"d")
     )
     hour = (now_us(now) if now is not None else int(time[0]) * 1_000_000) // HOUR_MICROSECONDS
-    hour = max(hour, int(record.get(b"period", 0)))  # the engine's time never goes back
+    hour = max(hour, int(record.get(b"period", 0)))  # use the later time, because the engine's time never goes back
     return UserHistory(_periods(by_hour, hour, hours, 3600), _periods(by_day, hour // 24, days, 86_400))
 
 
@@ -104,7 +104,9 @@ def sums(
 
 
 def _by_number(record: Mapping[bytes, bytes], stored: Iterable[bytes | None], *, is_day: bool) -> dict[int, _Counts]:
-    """Return the counts by the number of the hour or day. The user's record has those of the present hour and day."""
+    """Return the counts by the number of the hour or day. The counts of the current hour and day are in the user's
+    record.
+    """
     matches = (_PLACE.fullmatch(value) for value in stored if value is not None)
     found = {int(match[1]): _read_counts(match[2]) for match in matches if match}
     if b"period" in record:

@@ -63,8 +63,8 @@ class OrganizationStats:
 
 
 class OrganizationQueue:
-    """One organization of one queue, returned by ``queue.organization(name)``: its members share what one user would
-    get.
+    """One organization of one queue, returned by ``queue.organization(name)``: its members together get the share of
+    one user.
 
     A user belongs to at most one organization: ``queue.user(user_id).set_organization(name)``. Most methods take
     ``now``, as the methods of the queue do. Changes hold on every shard and act at once. Methods raise
@@ -155,8 +155,8 @@ def record_change(
 def change(
     shards: Shards, organization: str, fields: Fields, now: float | None, expected: Fields | None = None
 ) -> Operation[bool]:
-    """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be. Return False if
-    the first one does not have the expected values.
+    """Change the organization on the shards that can be reached, then raise `ShardsAwayError` if some can't be. Return
+    False if the first shard does not have the expected values.
     """
     for shard in shards:
         others = yield shard.call("organization", [organization, *list_fields(fields), *list_fields(expected)], now)

@@ -29,8 +29,8 @@ class UserReport:
     """The figures of ``user_id`` in ``queue``: its ``history``, and in ``recent`` the sums of its last hours.
 
     ``errors`` are its dead letters of these hours, grouped by error, the largest group first. A dead letter that was
-    requeued, discarded or removed is counted in ``recent.dead``, and is in no group. ``is_whole`` is False if more than
-    10,000 newer dead letters of all users hide older dead letters of this user.
+    requeued, discarded or removed since is counted in ``recent.dead``, but is in no group. ``is_whole`` is False if
+    more than 10,000 newer dead letters of all users hide older dead letters of this user.
     """
 
     user_id: str
@@ -42,7 +42,7 @@ class UserReport:
     ready: int = 0
     """The number of its tasks that are ready now."""
     held_by: str | None = None
-    """The reason why none of these can start (as in `UserStats`); None if they can."""
+    """The reason why none of the user's ready tasks can start (as in `UserStats`); None if they can."""
 
     @property
     def ended(self) -> int:
@@ -74,7 +74,7 @@ def report(commands: Commands, user_id: str, hours: int, now: float | None) -> O
 
 
 def _letters_since(commands: Commands, user_id: str, begin: float) -> Operation[tuple[list[Letter], bool]]:
-    """Return the dead letters of a user since ``begin``, and whether these are all."""
+    """Return the dead letters of a user since ``begin``, and whether the list is complete."""
     scan, found = DeadLetterScan(commands, MAX_DEAD_LETTERS_READ, newest_first=True), list[Letter]()
     while (some := (yield from scan.read_slice())) is not None:
         found += [letter for letter in some if letter.user_id == user_id and letter.moved_at >= begin]

@@ -43,8 +43,9 @@ LATE_KEY = "stats:late"
 MAX_SLA_USERS = 50
 """The largest number of users in a ledger."""
 MAX_WAITING, MAX_OTHERS = 100, 30
-"""The largest numbers of tasks of a shard that are read: those whose check is due, those that are late, those whose check
-comes soon; and those whose check comes later. If there are more, a sample from all parts of the list is read."""
+"""The largest numbers of tasks of a shard that are read: first of tasks whose check is due, of late tasks, and of tasks
+whose check comes soon; second of tasks whose check comes later. From longer lists, a sample of all parts is read.
+"""
 _WINDOWS = 10
 _LANE_OF: dict[bytes, Lane] = {b"u": "urgent", b"n": "normal", b"b": "bulk"}
 _LATE = re.compile(rb"(\w+):([unb]):(\d+):(.*)", re.DOTALL)
@@ -56,8 +57,9 @@ class SlaFigures:
     """The SLAs of the user, lane or task name ``name``. The empty task name stands for all names beyond the first 100.
 
     A task counts once: ``kept`` tasks started within their SLA, ``missed`` tasks did not. ``causes`` has the number of
-    missed tasks by cause. ``at_risk`` is the number of waiting tasks with a near deadline, ``late`` that of waiting tasks after
-    their deadline, and ``late_causes`` has those of these whose cause is known.
+    missed tasks by cause. ``at_risk`` is the number of waiting tasks with a near deadline, ``late`` the number of
+    waiting tasks after their deadline, and ``late_causes`` contains the numbers of late tasks by cause, as far as it is
+    known.
     """
 
     name: str
@@ -89,9 +91,9 @@ class SlaFigures:
 class SlaLedger:
     """The SLAs of the last ``hours`` by the clock, from ``begin`` (Unix time) on. The latest hour has not ended.
 
-    ``lanes``, ``users`` and ``tasks`` (by task name) have those with most missed tasks first. ``users`` are at most 50;
-    ``unlisted`` missed tasks are of other users. ``is_estimate`` is whether ``at_risk`` and ``late`` are estimates from a
-    sample. The figures of ``missing_shards`` are left out.
+    ``lanes``, ``users`` and ``tasks`` (by task name) are sorted by the number of missed tasks, the largest first.
+    ``users`` are at most 50; ``unlisted`` missed tasks are of other users. ``is_estimate`` is whether ``at_risk`` and
+    ``late`` are estimates from a sample. The figures of ``missing_shards`` are left out.
     """
 
     hours: int
@@ -125,7 +127,9 @@ class _Sums:
             self.by_kind.setdefault(key, Counter())[result] += tasks  # type: ignore[assignment]  # an estimate
 
     def figures(self, kind: str, names: Iterable[str] | None = None) -> list[SlaFigures]:
-        """Return the figures of these names that have any, or of all, those with most missed tasks first."""
+        """Return the figures of these names, or of all names; most missed tasks first. Names without figures are left
+        out.
+        """
         wanted = {name for known, name in self.by_kind if known == kind} if names is None else set(names)
         rows = [_make_figures(name, self.by_kind.get((kind, name), Counter())) for name in wanted]
         shown = [row for row in rows if row.kept or row.missed or row.at_risk or row.late]

@@ -1,7 +1,7 @@
 """Estimates of when a queued task starts, from the fluid model of weighted fair sharing and a bounded number of reads.
 
 A task starts when the tag that its user will have then is the lowest one. The tags of the other users show how many of their
-tasks start before it. The mean run times and the number of running tasks show how long those take.
+tasks start before it. The mean run times and the number of running tasks show how long these earlier tasks take.
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ if TYPE_CHECKING:
     from django_fairque.engine.sharding.shards import Shards
 
 USERS_READ = 100
-"""Users of a ring whose records are read, the next ones first. The others count with the sum of their weights."""
+"""The number of users of a ring whose records are read, the next users first. The others count with the sum of their
+weights.
+"""
 LOW_SHARE, LOW_SECONDS = 0.7, 2.0
-"""The lower end is this share of the expected time, less these seconds."""
+"""The lower end of an estimate is this share of the expected time, minus these seconds."""
 HIGH_FACTOR, HIGH_SECONDS = 3.0, 5.0
-"""The upper end is this many times the lower end, and these seconds."""
+"""The upper end of an estimate is this many times the lower end, plus these seconds."""
 ENOUGH_TASKS = 5
-"""A user with fewer ended tasks in the last hour has the mean run time by which the ring charges its next task."""
+"""If a user has fewer ended tasks in the last hour, its mean run time is the one by which the ring charges its next
+task.
+"""
 ROUNDS = 40
-"""Repetitions after which the time that users at their own limits can use has settled."""
+"""The number of repetitions of the calculation of the time that users at their own limits can use. The result then no
+longer changes much.
+"""
 AHEAD_US, TASK_COST, FIRST_COST_US, LEAST_COST_US = 10e6, 1e6, 1e5, 100.0
 """``AHEAD``, ``TASK_COST``, ``FIRST_COST`` and ``LEAST_COST`` in lua/lib/ring.lua."""
 
@@ -87,7 +93,7 @@ def _write_time(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class _Shard:
-    """A shard's counters, seen by a task of one lane. Times are in microseconds."""
+    """A shard's counters, for the estimate of a task of one lane. Times are in microseconds."""
 
     now: float
     counters: Mapping[bytes, bytes]
@@ -112,12 +118,16 @@ class _Shard:
         return sum(max(0.0, self.value(f"depth:{name}")) for lane in lanes for name in _CLASSES[lane])
 
     def work(self, tags: float, weights: float) -> float:
-        """Return the worker time in which users with these weights, who always have tasks, move on by these tags."""
+        """Return the worker time after which the tags of users with these weights, who always have tasks, have risen by
+        ``tags``.
+        """
         return tags * weights * (self.mean / TASK_COST if self.is_fair_by_tasks else 1.0)
 
 
 class _Entry:
-    """A user or an organization in a ring. Times are in microseconds."""
+    """A user or an organization that waits in a ring (lua/lib/ring.lua), for the estimate. Worker times are in
+    microseconds.
+    """
 
     def __init__(self, record: Mapping[bytes, bytes], shard: _Shard) -> None:
         def value(field: bytes, default: float = 0.0) -> float:
@@ -141,23 +151,27 @@ class _Entry:
         return sum(number(self.record.get(b"ready:%d" % name)) for name in classes)
 
     def count_tasks_before(self, tag: float, virtual_time: float) -> float:
-        """Return how many of its tasks start before a user reaches this tag. Its queue may have fewer tasks."""
+        """Return how many tasks the user starts before it reaches this tag. Its queue may have fewer tasks."""
         tags = tag - max(self.tag, virtual_time)
         return max(float(self.is_newcomer), ceil(tags / self.tags_per_task - 1e-9))
 
     def most_work(self, time: float) -> float:
-        """Return the worker time that its own limits allow it in this time."""
+        """Return the worker time that the limits of this user or organization allow in this time."""
         slots = min(self.places, self.mean / self.gap if self.gap else inf)
         return inf if slots == inf else slots * time + self.mean
 
     def earliest_start(self, before: float) -> float:
-        """Return the time after which its own limits allow a task that has this number of its tasks before it."""
+        """Return the time after which the limits of this user or organization allow a task that has this number of its
+        tasks before it.
+        """
         busy = max(0.0, self.running + before + 1 - self.places) * self.mean / self.places
         return max(busy, self.held + before * self.gap)
 
 
 def read_start_estimate(shards: Shards, task_id: str) -> Operation[StartEstimate]:
-    """Read when a task starts: 8 commands in 3 round trips, at a limit 10; of an organization's member 11 in 5."""
+    """Read when a task starts. This takes 8 commands in 3 round trips; 10 commands for a task at a limit; 11 commands
+    in 5 round trips for a member of an organization.
+    """
     commands = yield from shards.of_task(task_id)
     keys, config = commands.keys, commands.config
     ((state, owner, priority, limit),), (stats, time, last_worker) = yield from read_fields(
@@ -250,8 +264,8 @@ def _pause_reason(shard: _Shard, *entries: _Entry) -> str | None:
 
 
 def _make_organizations(shard: _Shard, one: _Entry, ring: _Ring, tasks: float) -> list[_Entry]:
-    """Return the organizations of the ring except this one, at their places there. The estimate assumes that ``tasks`` queued
-    tasks are divided equally between them.
+    """Return the organizations of the ring except this one, with their positions in the ring. The estimate assumes that
+    ``tasks`` queued tasks are divided equally between them.
     """
     own = ORGANIZATION_PREFIX + one.name
     found = [

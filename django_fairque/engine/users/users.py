@@ -1,4 +1,4 @@
-"""Users of a queue: weight, limits, rate, backlog and pause, and canceling the tasks that wait.
+"""Users of a queue: their weights, limits, rates, backlogs and pauses, and canceling their waiting tasks.
 
 Each change acts at once, also on an existing backlog.
 """
@@ -304,7 +304,7 @@ class EndedTask:
 class EndedTasks:
     """The ``tasks`` of one user that ended last, the latest first, among the newest ``examined`` ended tasks of its shard.
 
-    ``is_whole`` is whether these are all that are kept.
+    ``is_whole`` is whether these are all ended tasks of the user that are kept.
     """
 
     tasks: list[EndedTask]
@@ -384,8 +384,8 @@ class UserQueue:
     def set_organization(self, organization: str | None, *, now: float | None = None) -> None:
         """Make the user a member of an organization (`FairQueue.organization`), with all its tasks.
 
-        ``organization`` is the organization's name; None for no organization. Members share what the organization gets: as much
-        as one user of the organization's weight.
+        ``organization`` is the organization's name; None for no organization. The members together get as much as one
+        user of the organization's weight.
         """
         name = "" if organization is None else check_id(organization, "organization")
         self._change("organization", {"group": name}, now)
@@ -412,7 +412,7 @@ class UserQueue:
     def set_sla(self, seconds: float | None, *, now: float | None = None) -> None:
         """Set within how many seconds this user's tasks should start.
 
-        ``seconds`` replaces the value of their priority; None restores that value. The value holds for tasks that
+        ``seconds`` replaces the value of their priority; None restores that value. The value applies to tasks that
         become ready from now on; a task's own ``sla`` takes precedence.
         """
         self._change("limits", {"sla": "" if seconds is None else positive_us(seconds, "sla")}, now)
@@ -549,9 +549,9 @@ def _read_counter(commands: Commands, user_id: str, counter: str) -> Operation[i
 def _cancel_in_registry(
     commands: Commands, state: str, user_id: str, limit: int, note: Note, now: float | None
 ) -> Operation[int]:
-    """Cancel a user's tasks in a registry of all users, in one pass, as long as the user has some.
+    """Cancel a user's tasks in a registry of all users, in one pass. Stop when the user has none left.
 
-    Canceling a task also cancels its dependents, so other tasks may move up to indexes that were read already.
+    Canceling a task also cancels its dependents, so other tasks may move to indexes that were already read.
     """
     keys, user = commands.keys, user_id.encode()
     index = total = 0

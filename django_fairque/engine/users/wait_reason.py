@@ -1,4 +1,6 @@
-"""The facts that decide whether and when a task starts, read at one moment. Nothing is judged here."""
+"""The facts that decide whether and when a task starts, read at one moment. Functions elsewhere draw conclusions from
+them.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ _DEPTHS: dict[Lane, str] = {lane: f"depth:{class_of(lane, 0)}" for lane in LANES
 
 
 def _ahead(places: Sequence[bytes | None], virtual_times: Sequence[float]) -> float:
-    """Return how far the places in lane urgent, in microseconds of worker time, are beyond the virtual times."""
+    """Return how far the positions in lane urgent, in microseconds of worker time, are beyond the virtual times."""
     found = [number(place) - time for place, time in zip(places, virtual_times, strict=False) if place is not None]
     return max([0.0, *found]) / 1_000_000
 
@@ -144,7 +146,7 @@ def _at_limit(commands: Commands, limit: str, user: str, lane: Lane, task_id: st
 
 def _turn(commands: Commands, user: UserStats, lane: Lane) -> list[tuple[Any, ...]]:
     """Return the reads of the user's rank in a lane; for a member, of its organization's rank, its rank among the members, and
-    the organization's record. In lane urgent, the places are read after the ranks.
+    the organization's record. In lane urgent, the positions are read after the ranks.
     """
     keys = commands.keys
     places: list[tuple[str, str | bytes]] = [(keys.lane(lane), user.user_id)]

@@ -53,7 +53,7 @@ class Command(QueueCommand):
 
     def _start(self) -> Iterator[str]:
         if self.options["to"]:
-            get_queue(self.options["to"])  # raises an error if it is not declared
+            get_queue(self.options["to"])  # raises an error if the queue is not declared
         names = ("kind", "pace", "trial", "note", "lane", "to", "stop_after", "state", "priority")
         options = {name: self.options[name] for name in names}
         act = self.queue.acts.start(**options, actor=self.actor, **read_filters(self.options))

@@ -17,7 +17,7 @@ MAX_ROWS = 150
 
 class Command(QueueCommand):
     steers = True
-    tells_missing = False  # the view already names missing shards
+    tells_missing = False  # the view already shows missing shards
     help = (
         "Show a queue at a full-screen terminal: slots, backlog, running tasks and users. Keys: p pauses or resumes "
         "the selected user, w changes its weight, / searches, q quits. Needs django-fairque[terminal]; without it, use "

@@ -31,7 +31,7 @@ def is_urgent(work: Work) -> bool:
 
 class LeaseBuffer:
     """Holds the leases that wait for a slot. Slots take work from `works` in any thread, because a single operation of
-    the interpreter does this. All other members are for one thread at a time.
+    the interpreter does this. All other attributes and methods may be used by only one thread at a time.
 
     Args:
         batch_of: ``(size, wait)`` for a task's name if tasks of this name run in batches, else None.

@@ -126,7 +126,7 @@ def _discard(connection: Any) -> None:
     """Close the connection and remove Django's object for it, because a task may have changed the state of either."""
     try:
         if connection.vendor == "postgresql" and connection.connection is not None and connection.pool:
-            connection.connection.close()  # otherwise the pool keeps the connection, with its session variables
+            connection.connection.close()  # the pool would keep the connection with its session variables
         connection.close()
         if connection.vendor == "sqlite" and connection.connection is not None:
             connection.connection.close()  # Django never closes SQLite databases in memory

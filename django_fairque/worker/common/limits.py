@@ -8,8 +8,9 @@ no other code:
 - it is set under the guard's lock, only while a task is armed, and at most once per task;
 - `disarm` takes the lock, so nothing is set afterwards, and replaces an exception that was set but not yet raised by one that
   it catches itself;
-- between the two it may also be raised in the few lines around the task, so the slot calls `disarm` again when an interruption
-  escapes from it (`run_guarded`). A second call can't be interrupted: nothing can be set any more.
+- an exception that was set before `disarm` may be raised in the few lines around the task, so the slot calls `disarm`
+again when an interruption escapes from it (`run_guarded`). The second call can't be interrupted, because no exception
+is set any more.
 
 The exception can't interrupt code that does not return to the interpreter (a long call into C, `time.sleep`). The hard
 time limit, at which the process is killed, is for that code.

@@ -104,9 +104,9 @@ def _extra_fields(task: Task | Lease, status: str, kind: str) -> dict[str, str]:
 class _Lines:
     """Divides the log lines of one kind in one second between the users.
 
-    A user gets another line if it has had fewer lines in this second than are left. So a single user gets half of the
-    lines, and n users with many lines get 1/(n + 1) of them each. A user without a line still gets one, unless a
-    hundred other users came first.
+    A user gets another line if the number of its lines in this second is less than the number of lines that are left.
+    So a single user gets half of the lines, and n users with many lines get 1/(n + 1) of them each. A user without a
+    line still gets one, unless a hundred other users came first.
     """
 
     def __init__(self) -> None:

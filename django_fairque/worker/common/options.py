@@ -192,7 +192,7 @@ def _override_config(config: WorkerConfig, given: Mapping[str, Any]) -> WorkerCo
         return type(config).model_validate({**dict(config), **changes}, strict=True)
     except InvalidOptionsError as error:
         mistakes = []
-        for mistake in error.mistakes:  # the mistake names the argument instead of the option
+        for mistake in error.mistakes:  # name the argument in the mistake, not the option
             option, *inside = mistake.path
             key = ".".join(("worker_id" if option == "id" else option, *inside))
             mistakes.append(replace(mistake, key=key))

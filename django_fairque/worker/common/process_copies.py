@@ -1,7 +1,7 @@
 """Copies of a process that runs tasks: a task that calls `os.fork()` makes one.
 
-A copy must not outlive the worker, and must not go on as a worker: it has a copy of the buffer, and would run tasks a second
-time. Programs that a task starts (`subprocess`) are not copies, and are not ended here.
+A copy must not outlive the worker, and must not continue as a worker: it has a copy of the buffer, and would run tasks
+a second time. Programs that a task starts (`subprocess`) are not copies, and are not ended here.
 
 The kernel can kill a process when its parent ends (`PR_SET_PDEATHSIG`). But the parent is the thread that forked, which may end
 earlier than the worker. So each copy has the read end of a pipe whose write end is open only in the worker process. The copy
@@ -84,7 +84,7 @@ def _after_in_child() -> None:
             fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
             watch = select.poll()
             watch.register(own, 0)
-            if watch.poll(0):  # the original process has already ended
+            if watch.poll(0):  # the worker process has already ended
                 os._exit(1)
 
 

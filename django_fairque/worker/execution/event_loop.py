@@ -324,7 +324,7 @@ class Job(Stop):
         return self.has_begun
 
     def _end(self, task: ProtectedTask) -> None:
-        task.owner = None  # otherwise this reference would keep the job alive
+        task.owner = None  # remove the reference, which would keep the job alive
         if self.loop is not None:
             self.loop.forget(self)
         if self._is_over.acquire(blocking=False):

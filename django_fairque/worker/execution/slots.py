@@ -312,7 +312,7 @@ class Slot(threading.Thread):
         """Take work from the next queue that has work. Return whether any work was found."""
         queue_contexts = self._slot_pool.queue_contexts
         if self._slot_pool.urgent:
-            with suppress(IndexError):  # another slot has taken it
+            with suppress(IndexError):  # another slot has taken the work
                 self._last_queue = self._slot_pool.urgent.popleft() - 1
         for _ in queue_contexts:
             self._last_queue += 1
@@ -469,7 +469,7 @@ class Slot(threading.Thread):
     def _on_coroutine_end(self, job: event_loop.Job) -> None:
         """Record the outcomes of the ended coroutine and begin the slot's next work. Runs on the event loop."""
         coroutine = self._coroutine
-        if coroutine is None or coroutine.job is not job:  # the job could not be submitted
+        if coroutine is None or coroutine.job is not job:  # the job was not submitted to the loop
             return
         if coroutine.runs[0].log_capture is not None:  # sending the log lines to the server would block the loop
             self.wake()

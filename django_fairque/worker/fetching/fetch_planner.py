@@ -51,7 +51,7 @@ MAX_BUFFERED_SECONDS = 1.0
 MAX_CONCURRENT_CALLS = 2
 """Maximum number of calls in progress at once."""
 FETCH_AHEAD_LEASES = 2
-"""Leases that an idle worker requests before there is work: one more than usual, to see whether there are more."""
+"""Number of leases that an idle worker requests before there is work: one too many, to see whether more is ready."""
 MIN_DUE_CHECK_SECONDS = 0.005
 """Minimum seconds between two checks for due tasks. The server may have more due tasks than one call starts."""
 MAX_DUE_CHECK_SECONDS = 0.1
@@ -75,7 +75,7 @@ class CallReason(Enum):
     WOKEN = auto()
     """A wait for work ended because a task is ready."""
     TURN_CHECK = auto()
-    """Users of other shards come first, but a new user of this shard may have come whose turn is earlier."""
+    """Users of other shards are next, but this shard may have a new user whose turn is earlier."""
     REPORT = auto()
     """Some outcomes must not wait for further outcomes."""
     FETCH = auto()
@@ -94,7 +94,7 @@ class FetchCall:
     made_at_event: int = 0
     """Value of `SlotBudget.events` when the call was made."""
     is_fetch_ahead: bool = False
-    """Whether the call is sent behind a wait for work on the same connection (`FetchPlanner.plan_fetch_ahead`)."""
+    """Whether the call is sent after a wait for work on its connection (`FetchPlanner.plan_fetch_ahead`)."""
     window: Window = NO_WINDOW
     """Position of the call's shard among the shards of its queue."""
     lane_limits: LaneLimits | None = None
@@ -144,7 +144,7 @@ class FetchPlanner:
         self.outcomes: list[Outcome] = []
         self.held = 0
         self.separate: set[int] = set()
-        """Tokens of leases that separate processes have, and that are not over. Each occupies a slot of this worker."""
+        """Tokens of unfinished leases that separate processes have. Each such lease occupies a slot of this worker."""
         self.tokens: set[int] = set()
         """Tokens of all leases that this planner holds: in the buffer, of running tasks, and with unreported outcomes."""
         self.exhausted = False
@@ -178,7 +178,7 @@ class FetchPlanner:
         """The lanes of the waits for work that are in progress: for each wait, the lowest lane whose tasks end it."""
         self._wait_until = 0.0
         self.fetch_ahead: FetchCall | None = None
-        """The call that was sent behind the wait for work on the same connection (`plan_fetch_ahead`)."""
+        """The call that was sent directly after the wait for work on the same connection (`plan_fetch_ahead`)."""
         self._next_check_due = math.inf
         self._check_pause = MIN_DUE_CHECK_SECONDS
         self._empty_check_at = -math.inf
@@ -212,7 +212,7 @@ class FetchPlanner:
 
     @property
     def looks_after_calls(self) -> bool:
-        """Return whether calls of other planners matter to it: it wants tasks, or could not begin to wait for tasks."""
+        """Return whether other planners' calls affect this planner: it wants tasks, or could not begin a wait."""
         return self.wants_tasks or (self.exhausted and not self._waits)
 
     @property
@@ -254,7 +254,7 @@ class FetchPlanner:
 
     @property
     def occupied_slots(self) -> int:
-        """Return the number of slots that the planner's leases occupy or will, without leases that wait for their batch."""
+        """Return the number of slots that the leases occupy or will occupy, without leases that wait for their batch."""
         leases = self.held - len(self.outcomes) - self._buffer.held_back + len(self.separate)
         if not self._companions:
             return leases
@@ -268,7 +268,7 @@ class FetchPlanner:
     def set_draining(self, *, is_draining: bool) -> None:
         """Stop fetching if ``is_draining``, else fetch again. Can be called from any thread; call `next_call` afterwards."""
         self.is_draining = is_draining
-        self.exhausted = self.exhausted and is_draining  # after draining, many new tasks may be waiting
+        self.exhausted = self.exhausted and is_draining  # after the end of draining, many new tasks may be waiting
 
     # --- the next call ---
 
@@ -366,7 +366,7 @@ class FetchPlanner:
 
     def _is_turn_check_due(self, now: float) -> bool:
         """Return whether to ask the server for the next user of this shard, although users of other shards come first.
-        Since the last answer, a new user of this shard may have come whose turn is earlier."""
+        Since the last answer, this shard may have got a new user whose turn is earlier."""
         return now >= self._turn_check_due and self._waits_for_turn(now)
 
     def _waits_for_turn(self, now: float) -> bool:
@@ -375,7 +375,7 @@ class FetchPlanner:
         return self.wants_tasks and not self._budget.has_turn(self, now)
 
     def seconds_until_due(self, now: float) -> float:
-        """Return the seconds until `next_call` may return a call although nothing else has happened."""
+        """Return the seconds after which `next_call` may return a call even if nothing else happens before."""
         if self.pending_calls:
             return 1.0  # the thread of the call in progress notifies when the reply comes
         moments = [now + (FENCE_POLL_SECONDS if self._is_fenced else 1.0)]
@@ -398,9 +398,9 @@ class FetchPlanner:
     def plan_wait(self, now: float) -> float | None:
         """Return the seconds for which to wait for work now, or None for no wait. Pass the result to `wait_ended`.
 
-        A wait ends when something is due, so that a fetch can be sent behind it (`plan_fetch_ahead`). Only tasks of
-        `wait_lane` and of higher lanes end the wait: tasks of lower lanes can't be fetched now, and would end each wait
-        at once. Waits for other lanes continue."""
+        A wait ends when work is due, because the fetch that was sent after it on the same connection must then begin
+        (`plan_fetch_ahead`). Only tasks of `wait_lane` and of higher lanes end the wait: tasks of lower lanes can't be
+        fetched now, and would end each wait at once. Waits for other lanes continue."""
         lane = "bulk" if self._budget.reserved is None else self._budget.reserved.lowest_lane
         if lane in self._waits or self.is_stopping or not self.exhausted or self._wait_results:
             return None
@@ -412,8 +412,8 @@ class FetchPlanner:
         return self._wait_until - now
 
     def plan_fetch_ahead(self, now: float) -> FetchCall | None:
-        """Return the fetch to send behind the wait in progress on the same connection, so that its leases arrive as
-        soon as there is work; None for no fetch.
+        """Return the fetch to send on the connection of the wait in progress, directly after it, so that its leases
+        arrive as soon as there is work; None for no fetch.
 
         Pass the result to `call_succeeded` or `call_failed`; or set `fetch_ahead` to None if the call could not be
         sent."""
@@ -423,7 +423,7 @@ class FetchPlanner:
             self.is_stopping
             or self._wait_results
             or self.pending_calls
-            # otherwise the regular check and this call would both fetch
+            # without this, the regular check and this call would both fetch
             or self._next_check_due < self._wait_until - MIN_WAIT_SECONDS
         ):
             return None
@@ -534,7 +534,7 @@ class FetchPlanner:
     def _fetch_size(self, now: float) -> int:
         if not self._may_fetch:
             return 0
-        missing = len(self._buffer.open_batches)  # one turn of a user brings all waiting tasks of the batch
+        missing = len(self._buffer.open_batches)  # one turn of a user can fill a batch
         pending = sum(call.fetch for call in self.pending_calls)
         return max(0, self._budget.fetch_size(self, missing, now) - pending)
 
@@ -663,7 +663,7 @@ TURN_CHECK_SECONDS = 0.1
 
 @dataclass(eq=False)
 class _QueueUse:
-    """The number of slots that the planners of a queue use, and the number that they may use."""
+    """Two numbers of slots of a queue: the slots that its planners use, and the slots that they may use."""
 
     last_leases: int
     """`SlotBudget.last_leases` of the queue."""
@@ -707,7 +707,7 @@ class SlotBudget:
         self.last_leases[planner.turn.scheduler] = self.events
 
     def fetch_size(self, planner: FetchPlanner, for_batches: int, now: float) -> int:
-        """Return how many leases the ``planner`` may fetch: for free slots, for its buffer, and ``for_batches``."""
+        """Return how many leases the ``planner`` may fetch: for free slots, its buffer, and open batches."""
         if not self.is_shared:
             free = self.options.concurrency - planner.occupied_slots
         elif self.has_turn(planner, now):
@@ -717,7 +717,7 @@ class SlotBudget:
         return min(max(0, free + planner.pace.prefetch) + for_batches, MAX_FETCH_LEASES, self._remaining)
 
     def is_below_share(self, planner: FetchPlanner, now: float) -> bool:
-        """Whether the next free slot would be for the ``planner`` if it wanted tasks.
+        """Return whether the next free slot would be for the ``planner`` if it wanted tasks.
 
         If a queue has several shards, the slot may be for any of these shards."""
         if not (self.is_shared and self._remaining):
@@ -783,7 +783,7 @@ class SlotBudget:
 
     @property
     def may_fetch_ahead(self) -> bool:
-        """Whether a planner may request tasks before there are any. Only the single planner of an idle worker may do this.
+        """Return whether a planner may request tasks ahead. Only the single planner of an idle worker may do this.
 
         With several planners, each planner would fetch tasks, more than there are slots. A running task that keeps the
         interpreter lock would delay tasks fetched ahead, although another worker could begin them."""
@@ -791,7 +791,7 @@ class SlotBudget:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the worker holds no lease."""
+        """Return whether no planner of the worker holds a lease."""
         return not any(planner.held or planner.separate for planner in self.planners)
 
     @property

@@ -224,7 +224,7 @@ class FetchThread(threading.Thread):
         return reply is None or call is not None
 
     def wait_failed(self, error: Exception, lane: Lane = "bulk") -> None:
-        """Record that a wait for ``lane``, and the fetch that was sent behind it, have failed."""
+        """Record that a wait for ``lane``, and the fetch that was sent directly after it, have failed."""
         with self._lock:
             call = self.planner.fetch_ahead
             if call is not None and not self._wakeup_thread.has_ended:
@@ -234,7 +234,7 @@ class FetchThread(threading.Thread):
         self._record_failure(error)
         if call is None:
             with self._lock:
-                # record this last, because the planner may begin another wait at once
+                # must be the last step, because the planner may begin another wait at once
                 self.planner.wait_ended(woken=False, lane=lane)
         self.wakeup.notify()
 
@@ -278,7 +278,7 @@ class FetchThread(threading.Thread):
     def _reconcile(self) -> None:
         """Give back the leases that the server has recorded for this worker and that the worker does not hold.
 
-        Such leases exist after a reply was lost, or when another server answers than before.
+        Such leases exist after a reply was lost, or after a failover to another server.
         """
         planner = self.planner
         with self._lock:
@@ -321,7 +321,7 @@ class SecondFetchThread(threading.Thread):
                 self._wakeup.wait(3600, lambda: bool(planner.pending_calls) and planner.is_call_due)
                 continue
             self._fetch_thread.make_call(call)
-            # the first fetch thread handles the rest, and may be waiting for this answer
+            # the first fetch thread handles the remaining outcomes, and may be waiting for this answer
             self._fetch_thread.wakeup.notify()
 
 
@@ -393,7 +393,7 @@ class WakeupThread(threading.Thread):
             return
         try:
             self._queue.settle([Outcome.release(lease) for lease in leases], woken=True)
-        except FairQueueError as error:  # other workers find the tasks at their next poll
+        except FairQueueError as error:  # if this fails, other workers find the tasks at their next poll
             self._outage.record_failure(error)
         except Exception:  # noqa: BLE001 - what has ended this worker may be closing its client just now
             logger.debug("queue %s: what a wait brought was not passed on", self._queue.display_name, exc_info=True)

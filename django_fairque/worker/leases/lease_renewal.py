@@ -50,7 +50,7 @@ WORKER_RECORD_TTL_SECONDS = 60.0
 ALERTS_PER_FETCH = 100
 """Maximum number of alerts that one call fetches."""
 INCIDENT_UPDATE_SECONDS = 10.0
-"""Seconds between two looks of a worker at open incidents."""
+"""Seconds between two checks of a worker for incidents that are over."""
 RELEASE_CHECK_SECONDS = 60.0
 """Seconds between two comparisons of releases while no incident is open."""
 SCHEDULES_PER_SWEEP = 100
@@ -324,8 +324,8 @@ class LeaseRenewal(threading.Thread):
             self._report_loss(loss)
 
     def _report_loss(self, loss: Alert) -> None:
-        """Report the loss of data. If a queue was emptied, its running tasks are given up: the same tasks may be added
-        again, and the server no longer knows that they are running.
+        """Report the loss of data. If a queue was emptied, stop its running tasks: the same tasks may be pushed again,
+        and the server no longer knows that they are running.
         """
         self._on_announcements([loss])
         self._unrecorded[self._queues[loss.queue].name].append(loss)
@@ -358,7 +358,7 @@ class LeaseRenewal(threading.Thread):
         """Take the next step of each act on many tasks."""
         try:
             canceled = queue.parent_queue.with_retry_timeout(0.0).acts.advance(Mover(get_queue, is_genuine))
-        except FairQueueError as error:  # the next sweep of a worker takes the step
+        except FairQueueError as error:  # after an error, the next sweep of any worker takes the step
             logger.warning("queue %s: acts on many tasks could not go on: %s", queue.name, error)
         else:
             self._on_announcements([TaskEnding(queue.name, task_id, "canceled", "") for task_id in canceled])
@@ -368,7 +368,7 @@ class LeaseRenewal(threading.Thread):
         sweep = queue.sweep()
         alerts = (
             sweep.alerts if self._can_announce() else 0
-        )  # otherwise the alerts stay for another worker, or for the next sweep
+        )  # do not fetch alerts that can't be announced: they stay for another worker, or for the next sweep
         if alerts:
             taken = queue.take_alerts(ALERTS_PER_FETCH)
             self._unrecorded[queue.name].extend(taken)

@@ -87,11 +87,11 @@ def get_startup_timeout(options: WorkerOptions, queues: Sequence[FairQueue]) -> 
 
 class Outages:
     """The outages of all shards. Each shard of a queue with several shards has its own outage, because other shards may
-    still answer. All other queues share one.
+    still answer. All queues with a single shard have one outage in common.
 
     Args:
-        shards: the queues, or their shards, by shard index.
-        startup_timeout: passed to each `Outage`.
+        shards: the shards of all queues, in the order of their indexes in this worker. startup_timeout: passed to each
+        `Outage`.
     """
 
     def __init__(self, shards: Sequence[FairQueue], startup_timeout: float = math.inf) -> None:
@@ -127,8 +127,8 @@ class Outages:
         return any(outage.has_answered for outage in self._outages.values())
 
     def unreachable_shards(self) -> list[int]:
-        """Return the shards that do not answer, and those whose node is known to be unreachable, because not every
-        shard of such a node is tried.
+        """Return the shards that do not answer, and all other shards on nodes that are known to be unreachable, because
+        not every shard of such a node is tried.
         """
         return [
             shard_index

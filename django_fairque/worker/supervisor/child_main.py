@@ -184,7 +184,7 @@ def write_stacks_on_signals() -> None:
     signal.signal(signal.SIGUSR1, lambda *_: write_stacks())
     signal.siginterrupt(signal.SIGUSR1, False)  # noqa: FBT003 - its name takes no keyword
     if STALLED_STACKS_SIGNAL is not None:
-        with contextlib.suppress(Exception):  # the process has no standard error
+        with contextlib.suppress(Exception):  # fails if the process has no standard error
             faulthandler.register(STALLED_STACKS_SIGNAL, all_threads=True)
 
 

@@ -74,7 +74,7 @@ def run_fork_server(
         sys.exit(child_main.UNUSABLE_EXIT_CODE)
     server = _ForkLoop(connection, child_handlers)
     server.send(["ready", other_threads(), [peer for file, peer in stream_sockets().items() if file not in inherited]])
-    child_main.freeze_loaded_objects()  # otherwise a garbage collection writes to memory that all children share
+    child_main.freeze_loaded_objects()  # a garbage collection would write to memory that all children share
     parent = os.getpid()
     request = server.serve()
     if request is None:
@@ -163,7 +163,7 @@ class _ForkLoop:
                     message, files, _, _ = socket.recv_fds(
                         self._connection, MAX_FORK_MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC
                     )
-                except ConnectionResetError:  # the supervisor is gone, and did not read the last messages
+                except ConnectionResetError:  # the supervisor has ended and did not read the last messages
                     return None
                 if not message:
                     return None

@@ -133,7 +133,7 @@ class HealthFile:
         assert self._path is not None  # noqa: S101 - the callers looked
         try:
             if not self._path.is_file():
-                return None  # a device or a pipe, because reading it could block
+                return None  # not a regular file: reading a device or a pipe could block
             with self._path.open("rb") as file:
                 text = file.read(MAX_HEALTH_FILE_BYTES)
             content = json.loads(text) if text else {}
@@ -206,7 +206,7 @@ class StopSignals:
         self.wake()
 
     def wake(self) -> None:
-        with suppress(BlockingIOError):  # if the pipe is full, the supervisor wakes anyway
+        with suppress(BlockingIOError):  # if the pipe is full, the supervisor wakes in any case
             os.write(self._write, b".")
 
     def clear(self) -> None:

@@ -17,7 +17,7 @@ from .away import CONFIG, USERS, VICTIM, Away, in_time, stopped
 pytestmark = pytest.mark.thorough
 
 
-def test_users_of_living_shards_are_served_and_the_others_get_an_error(queue: FairQueue, away: Away) -> None:
+def test_users_of_reachable_shards_are_served_and_other_users_get_an_error(queue: FairQueue, away: Away) -> None:
     away.kill()
     here, there = away.others[0], away.users[0]
     assert queue.push(task(here)).status == "accepted"
@@ -63,7 +63,7 @@ def test_calls_wait_only_once_for_a_missing_node(queue: FairQueue, away: Away, h
 
 
 @pytest.mark.slow
-def test_two_queues_of_one_client_share_the_knowledge_of_missing_nodes(queue: FairQueue, away: Away) -> None:
+def test_two_queues_with_one_client_both_know_the_missing_nodes(queue: FairQueue, away: Away) -> None:
     with stopped(away):
         queue.get_stats()
         absence = cluster_nodes.unreachable_nodes(queue.client)
@@ -72,7 +72,7 @@ def test_two_queues_of_one_client_share_the_knowledge_of_missing_nodes(queue: Fa
         assert other.get_stats().missing_shards == away.shards
 
 
-def test_a_node_that_comes_back_is_used_again(queue: FairQueue, away: Away) -> None:
+def test_a_node_that_is_reachable_again_is_used_again(queue: FairQueue, away: Away) -> None:
     away.kill()
     assert queue.get_stats().missing_shards == away.shards
     away.start()

@@ -41,7 +41,7 @@ CHANGES: dict[str, Callable[[FairQueue], int]] = {
 
 
 @pytest.mark.slow
-def test_an_operator_s_change_reaches_living_shards_and_the_error_names_the_others(
+def test_a_change_reaches_living_shards_and_its_error_names_missing_shards(
     busy: FairQueue, patient_queue: FairQueue, away: Away
 ) -> None:
     away.kill()

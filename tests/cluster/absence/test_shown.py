@@ -61,7 +61,7 @@ def test_metrics_show_for_each_shard_whether_it_is_up(queue: FairQueue, away: Aw
 
 
 @pytest.mark.slow
-def test_probes_see_a_degraded_queue_without_failing(queue: FairQueue, away: Away) -> None:
+def test_probes_report_a_degraded_queue_but_do_not_fail(queue: FairQueue, away: Away) -> None:
     away.kill()
     sight = Probe(judge_health).read(within=5)
     assert sight.troubles == {}
@@ -108,7 +108,7 @@ def test_the_admin_has_a_notice_about_missing_shards(queue: FairQueue, away: Awa
 
 @pytest.mark.slow
 @pytest.mark.django_db
-def test_the_admin_changes_an_organization_on_living_shards_and_names_the_others(
+def test_the_admin_changes_an_organization_on_living_shards_and_names_missing_shards(
     queue: FairQueue, patient_queue: FairQueue, away: Away, admin_client: Any
 ) -> None:
     for user in (*away.users, *away.others):

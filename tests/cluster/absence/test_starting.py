@@ -36,7 +36,9 @@ def test_living_shards_know_the_number_of_shards(open_queue: Any, queue: FairQue
 
 
 @pytest.mark.slow
-def test_the_number_of_shards_is_read_when_the_first_returns(open_queue: Any, queue: FairQueue, away: Away) -> None:
+def test_the_number_of_shards_is_read_from_a_first_shard_that_is_back(
+    open_queue: Any, queue: FairQueue, away: Away
+) -> None:
     """A queue of an earlier version has the number on its first shard only."""
     for shard in range(1, SHARDS):
         queue.client.execute_command("DEL", f"fq:{{default:{shard}}}:shards")

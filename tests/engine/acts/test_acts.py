@@ -99,7 +99,7 @@ def test_a_retry_requeues_all_dead_letters_that_match(queue: FairQueue) -> None:
     assert queue.sweep(now=NOW + 1).acts == 0  # workers ask no more
 
 
-def test_a_pace_bounds_the_tasks_of_each_second(queue: FairQueue) -> None:
+def test_a_pace_limits_the_number_of_tasks_in_each_second(queue: FairQueue) -> None:
     bury(queue, 40)
     act = queue.acts.start("discard", pace=10, now=NOW)
     done = [advance(queue, act, NOW + second).done for second in (0, 0.5, 1, 2)]
@@ -118,7 +118,7 @@ def test_a_trial_changes_one_task_and_waits(queue: FairQueue) -> None:
         queue.acts.go_on(act.id, now=NOW)
 
 
-def test_a_stopped_act_goes_on_where_it_stopped(queue: FairQueue) -> None:
+def test_a_stopped_act_continues_at_the_task_where_it_stopped(queue: FairQueue) -> None:
     bury(queue, 30)
     act = queue.acts.start("discard", pace=10, now=NOW)
     advance(queue, act, NOW + 1)
@@ -129,7 +129,7 @@ def test_a_stopped_act_goes_on_where_it_stopped(queue: FairQueue) -> None:
     assert advance(queue, act, NOW + 61).done == 20
 
 
-def test_a_retry_stops_by_itself_if_its_tasks_fail_again_with_the_same_error(queue: FairQueue) -> None:
+def test_a_retry_act_stops_if_its_tasks_fail_again_with_the_same_error(queue: FairQueue) -> None:
     bury(queue, 40)
     act = queue.acts.start("retry", pace=10, now=NOW)
     advance(queue, act, NOW + 1, 1)
@@ -143,7 +143,7 @@ def test_a_retry_stops_by_itself_if_its_tasks_fail_again_with_the_same_error(que
     assert advance(queue, act, NOW + 3).state == "running"  # the same failures do not stop it again
 
 
-def test_dead_letters_that_come_after_the_start_are_left_alone(queue: FairQueue) -> None:
+def test_dead_letters_newer_than_the_act_are_not_changed(queue: FairQueue) -> None:
     bury(queue, 3)
     act = queue.acts.start("discard", now=NOW)
     late = task("u")
@@ -217,7 +217,7 @@ def test_an_act_covers_the_last_tasks_of_a_bulk_at_the_moment_of_its_start(queue
     assert advance(queue, act).done == 300
 
 
-def test_a_cancel_chooses_tasks_of_one_priority(queue: FairQueue) -> None:
+def test_a_cancel_act_can_be_limited_to_one_priority(queue: FairQueue) -> None:
     ids = [push_many(queue, "u", 2, priority=priority) for priority in (2, 3)]
     ids.append(push_many(queue, "u", 2, lane="bulk"))
     for name, meant in (("LOW", 0), ("BULK", 2)):
@@ -227,7 +227,7 @@ def test_a_cancel_chooses_tasks_of_one_priority(queue: FairQueue) -> None:
     assert states(queue, ids[1]) == {TaskState.QUEUED}
 
 
-def test_the_progress_reaches_its_total_while_tasks_come_and_go(queue: FairQueue) -> None:
+def test_the_progress_reaches_its_total_while_other_tasks_change(queue: FairQueue) -> None:
     ids = bury(queue, 30)
     act = queue.acts.start("retry", pace=10, now=NOW)
     act = advance(queue, act, NOW + 1)
@@ -333,7 +333,7 @@ def test_the_undo_leaves_a_dependent_canceled_that_another_task_still_holds_back
     assert queue.get_task("child").state is TaskState.CANCELED
 
 
-def test_an_undo_leaves_tasks_that_something_has_changed_since(queue: FairQueue) -> None:
+def test_an_undo_skips_tasks_that_changed_after_the_act(queue: FairQueue) -> None:
     ids = push_many(queue, "u", 3)
     act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW + 1), NOW + 1)
     queue.push(task("u", task_id=ids[0]), now=NOW + 2)  # the id of a canceled task is free
@@ -341,7 +341,7 @@ def test_an_undo_leaves_tasks_that_something_has_changed_since(queue: FairQueue)
     assert (act.restored, act.kept) == (2, 1)
 
 
-def test_an_undo_that_is_interrupted_goes_on(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_undo_is_continued(queue: FairQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     bury(queue, 250)
     act = advance(queue, queue.acts.start("discard", now=NOW), NOW)
     queue.acts.undo(act.id, now=NOW)
@@ -408,7 +408,7 @@ def test_a_worker_killed_in_a_move_or_its_undo_repeats_nothing_and_loses_nothing
     assert 0 < ran < 20
 
 
-def test_a_move_goes_on_when_the_other_queue_has_room_again(queue: FairQueue, redis: Redis) -> None:
+def test_a_move_continues_when_the_other_queue_has_room_again(queue: FairQueue, redis: Redis) -> None:
     small = FairQueue(redis, "other", QueueConfig(max_backlog=4))
     bury(queue, 10)
     act = move(queue, queue.acts.start("move", to="other", now=NOW), mover_to(small))
@@ -421,7 +421,7 @@ def test_a_move_goes_on_when_the_other_queue_has_room_again(queue: FairQueue, re
     assert move(queue, act, mover_to(small), NOW + 2).restored == 2
 
 
-def test_an_act_and_its_undo_return_bytes_of_a_limited_backlog(make_queue: MakeQueue) -> None:
+def test_an_act_and_its_undo_update_the_bytes_of_a_limited_backlog(make_queue: MakeQueue) -> None:
     queue = make_queue(fair_by="tasks", max_backlog_bytes=3_000)
     push_many(queue, "u", 3, payload="x" * 400)
     act = advance(queue, queue.acts.start("cancel", user_id="u", now=NOW), NOW)

@@ -97,7 +97,7 @@ def test_dead_letters_with_the_same_error_form_a_group(queue: FairQueue, letters
     assert queue.dlq.discard_all(fingerprint=first.fingerprint, now=NOW + 200) == 2
 
 
-def test_counts_of_dead_letters_fall_when_entries_leave(queue: FairQueue, letters: dict[str, str]) -> None:
+def test_counts_of_dead_letters_fall_when_entries_are_removed(queue: FairQueue, letters: dict[str, str]) -> None:
     assert queue.dlq.counts() == {"failed": 3, "expired": 1, "poisoned": 0}
     queue.dlq.requeue(letters["d"], now=NOW + 200)
     queue.dlq.discard(letters["a"], now=NOW + 200)
@@ -124,7 +124,7 @@ def test_selected_dead_letters_are_requeued_or_discarded_together(queue: FairQue
     [(None, {"old": 1}), (b"null", None), (b' {"a": [1, 2]}\n', {"a": [1, 2]}), ({}, {}), (False, False), ("", "")],
     ids=repr,
 )
-def test_a_requeued_dead_letter_keeps_its_payload_or_gets_another(queue: FairQueue, given: Any, expected: Any) -> None:
+def test_a_requeued_dead_letter_may_get_a_new_payload(queue: FairQueue, given: Any, expected: Any) -> None:
     entries = [bury(queue, payload={"old": 1}) for _ in range(3)]
     queue.dlq.requeue(entries[0], given, now=NOW)
     assert queue.dlq.requeue_many(entries[:2], payload=given, now=NOW) == 1

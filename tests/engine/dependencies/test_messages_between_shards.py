@@ -132,7 +132,7 @@ def check_recovery(queue: FairQueue, redis: Redis, story: Callable[[FairQueue], 
 
 @pytest.mark.parametrize("story", [work, fail])
 @pytest.mark.parametrize("sends_last", [False, True], ids=["before", "after"])
-def test_a_carrier_of_messages_may_die_at_any_command(
+def test_a_worker_delivering_messages_may_die_anywhere(
     queue: FairQueue, server: Server, redis: Redis, story: Callable[[FairQueue], None], sends_last: bool
 ) -> None:
     ends = die_everywhere(server, redis, story, sends_last=sends_last)

@@ -31,7 +31,7 @@ def test_passed_values_of_two_namespaces_are_separate(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_names_like_any_other(queue: FairQueue, name: str) -> None:
+def test_hostile_names_of_passed_values_are_accepted(queue: FairQueue, name: str) -> None:
     queue.xcom(name).push(name, name)
     assert queue.xcom(name).items() == {name: name}
 

@@ -94,7 +94,7 @@ def test_a_damaged_log_entry_is_skipped(queue: FairQueue, redis: Redis, value: s
     assert texts(queue) == [["one"]]
 
 
-def test_a_key_of_another_type_hides_only_its_lines(queue: FairQueue, redis: Redis) -> None:
+def test_a_key_of_a_wrong_type_hides_only_the_lines_of_its_task(queue: FairQueue, redis: Redis) -> None:
     push(queue)
     lease = pop(queue)
     redis.set(KEY, "damaged")

@@ -78,7 +78,7 @@ def test_each_user_with_a_task_that_can_start_counts_once(queue: FairQueue, orga
     assert queue.check_invariants() == []
 
 
-def test_members_with_tasks_of_another_lane_are_ready(queue: FairQueue) -> None:
+def test_members_with_tasks_of_any_lane_count_as_ready(queue: FairQueue) -> None:
     for user in ("a", "b", "c"):
         queue.user(user).set_organization("acme", now=NOW)
         push(queue, user, "bulk")
@@ -151,7 +151,7 @@ def test_the_position_of_a_task_counts_the_tasks_of_its_user_that_go_first(queue
     assert positions == {"urgent": 0, "critical": 1, "normal": 2, "bulk": 3}
 
 
-def test_alerts_have_the_lane_of_their_task(queue: FairQueue) -> None:
+def test_alerts_contain_the_lane_of_their_task(queue: FairQueue) -> None:
     queue.push_batch([task(lane="urgent"), task(lane="bulk", sla=1)], now=NOW)
     sweep_all(queue, NOW + 100)
     alerts = queue.take_alerts()

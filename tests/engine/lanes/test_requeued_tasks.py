@@ -22,7 +22,7 @@ def bury(queue: FairQueue, lane: Lane = "normal", priority: Priority = Priority.
 
 @pytest.mark.parametrize("chosen", LANES)
 @pytest.mark.parametrize("before", [*LANES, Priority.CRITICAL, Priority.LOW])
-def test_a_dead_letter_comes_back_in_the_chosen_lane(queue: FairQueue, before: Lane | Priority, chosen: Lane) -> None:
+def test_a_dead_letter_is_requeued_in_the_chosen_lane(queue: FairQueue, before: Lane | Priority, chosen: Lane) -> None:
     of_lane_normal = isinstance(before, Priority)
     entry = bury(queue, priority=before) if isinstance(before, Priority) else bury(queue, before)
     queue.dlq.requeue(entry, lane=chosen, now=NOW + 1)
@@ -36,7 +36,7 @@ def test_a_dead_letter_comes_back_in_the_chosen_lane(queue: FairQueue, before: L
     assert pop(queue).lane == chosen
 
 
-def test_an_urgent_dead_letter_starts_before_the_tasks_of_others(queue: FairQueue) -> None:
+def test_an_urgent_dead_letter_starts_before_tasks_of_other_users(queue: FairQueue) -> None:
     first, second = bury(queue), bury(queue)
     queue.push_batch([task("bob") for _ in range(3)], now=NOW)
     queue.dlq.requeue(first, lane="bulk", now=NOW)
@@ -46,7 +46,7 @@ def test_an_urgent_dead_letter_starts_before_the_tasks_of_others(queue: FairQueu
     assert (leases[0].payload, leases[4].task_id) == ({"new": 1}, first[:-2])
 
 
-def test_several_dead_letters_come_back_in_one_lane(queue: FairQueue) -> None:
+def test_several_dead_letters_are_requeued_in_one_lane(queue: FairQueue) -> None:
     entries = [bury(queue, lane) for lane in ("urgent", "normal", "bulk", "normal")]
     assert queue.dlq.requeue_many(entries[:2], lane="bulk", now=NOW) == 2
     assert queue.dlq.requeue_all(lane="urgent", now=NOW) == 2

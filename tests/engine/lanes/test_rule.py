@@ -23,7 +23,7 @@ def serve(order: FairOrder, starts: int, running: deque[Start]) -> list[Start]:
     return started
 
 
-def test_a_user_that_marks_all_tasks_urgent_gets_little_more_than_the_others() -> None:
+def test_a_user_with_only_urgent_tasks_gets_little_more_than_other_users() -> None:
     order = FairOrder()
     for number in range(10):
         order.add_user(f"u{number}")
@@ -63,7 +63,7 @@ def test_each_lane_with_waiting_tasks_gets_its_least_share() -> None:
     assert 0.05 * 3000 - 10 <= lanes["bulk"] <= 0.05 * 3000 + 10
 
 
-def test_service_missed_in_bulk_is_forgotten() -> None:
+def test_a_bulk_user_gets_no_credit_for_missed_service() -> None:
     """A user that waited in bulk sends normal tasks: it gets one turn at once, and then its share."""
     order, running = FairOrder(), deque[Start]()
     for number in range(10):

@@ -27,7 +27,7 @@ def serve(queue: FairQueue, users: list[str]) -> list[tuple[str, Lane]]:
 
 
 @pytest.mark.parametrize("organization", [None, "o"])
-def test_a_list_serves_its_lanes_in_order(queue: FairQueue, organization: str | None) -> None:
+def test_a_list_of_users_is_served_lane_by_lane(queue: FairQueue, organization: str | None) -> None:
     for user in ("ann", "bob"):
         queue.user(user).set_organization(organization, now=NOW)
         push(queue, user, "bulk", "normal", "urgent")

@@ -41,7 +41,7 @@ def starts(queue: FairQueue, number: int) -> Counter[str]:
     return lanes
 
 
-def test_an_urgent_task_of_a_shard_without_other_tasks_is_next(sharded: FairQueue) -> None:
+def test_an_urgent_task_on_a_shard_without_other_tasks_is_next(sharded: FairQueue) -> None:
     for user in users_of(0, 20):
         push_many(sharded, user, 5)
     starts(sharded, 10)
@@ -177,7 +177,7 @@ class World:
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_tasks_of_several_shards_start_in_the_order_of_the_oracle(redis: Redis, seed: int) -> None:
+def test_tasks_of_several_shards_start_in_the_order_of_the_model(redis: Redis, seed: int) -> None:
     world = World(redis, seed)
     actions = [world.push] + [world.serve] * 4 + [world.end] * 2 + [world.pause] * world.random.choice([0, 1])
     for _ in range(200):

@@ -122,7 +122,7 @@ def test_each_lane_gets_its_least_share_of_the_time(redis: Redis) -> None:
 
 
 @pytest.mark.thorough
-def test_a_user_that_marks_all_tasks_urgent_gets_as_much_time_as_the_others(redis: Redis) -> None:
+def test_a_user_with_only_urgent_tasks_gets_as_much_time_as_other_users(redis: Redis) -> None:
     slots = Slots(redis)
     for user in range(10):
         slots.push(f"u{user}", "normal" if user else "urgent", 1.0, 600)

@@ -172,14 +172,14 @@ def compare(redis: Redis, seed: int) -> None:
 @example(seed=240)  # a user returns to a limit in two lanes, and has a turn in one of them in the same call
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=30)
-def test_tasks_start_in_the_order_of_the_oracle(redis: Redis, seed: int) -> None:
+def test_tasks_start_in_the_order_of_the_reference_model(redis: Redis, seed: int) -> None:
     compare(redis, seed)
 
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=600)
-def test_tasks_start_in_the_order_of_the_oracle_in_many_worlds(redis: Redis, seed: int) -> None:
+def test_tasks_start_in_the_order_of_the_model_in_random_cases(redis: Redis, seed: int) -> None:
     compare(redis, seed)
 
 

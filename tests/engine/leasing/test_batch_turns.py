@@ -39,7 +39,7 @@ def test_a_turn_takes_as_many_items_as_the_batch_size(queue: FairQueue, users: s
     assert names(fetch(queue, 2, users=users)) == {("a", "index"): 20, ("b", "other"): 1}
 
 
-def test_a_user_with_batches_gets_its_share_among_twenty_others(queue: FairQueue) -> None:
+def test_a_user_with_batches_gets_its_share_among_twenty_other_users(queue: FairQueue) -> None:
     push(queue, "a", 2000)
     for number in range(20):
         push(queue, f"u{number}", 100, "other")

@@ -116,7 +116,7 @@ def test_users_with_tasks_are_at_most_one_task_apart(redis: Redis, shards: int, 
 
 @by_either
 @pytest.mark.parametrize("shards", [1, 3])
-def test_users_of_a_burst_who_keep_tasks_get_few_turns_during_it(redis: Redis, fair_by: str, shards: int) -> None:
+def test_users_of_a_burst_with_tasks_left_get_few_turns_during_it(redis: Redis, fair_by: str, shards: int) -> None:
     queue = after_long_tasks(redis, fair_by, shards)
     few, size = {f"few{number}" for number in range(5)}, 120
     for number in range(size - len(few)):
@@ -151,7 +151,7 @@ def test_every_user_is_served_when_short_tasks_follow_long_ones(redis: Redis) ->
 
 @by_either
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_single_newcomer_is_next_once_a_burst_has_had_its_turns(redis: Redis, fair_by: str, shards: int) -> None:
+def test_a_single_newcomer_is_next_after_the_turns_of_a_burst(redis: Redis, fair_by: str, shards: int) -> None:
     queue = after_long_tasks(redis, fair_by, shards)
     users = {f"b{number}" for number in range(50)}
     arrive(queue, sorted(users), 10)
@@ -239,7 +239,7 @@ arrivals = st.lists(
     arrivals=arrivals,
 )
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_engine_serves_as_the_model_start_by_start(
+def test_the_engine_follows_the_model_start_by_start(
     redis: Redis, fair_by: str, slots: int, run_times: list[int], before: int, arrivals: list[tuple[list[Any], int]]
 ) -> None:
     replay, times = Replay(redis, fair_by, slots), itertools.cycle(run_times)
@@ -255,7 +255,7 @@ def test_the_engine_serves_as_the_model_start_by_start(
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_a_newcomer_waits_for_earlier_newcomers_and_one_turn_of_each_other_user(redis: Redis, tasks: int) -> None:
+def test_a_newcomer_waits_for_older_newcomers_and_a_turn_of_each_user(redis: Redis, tasks: int) -> None:
     """400 users arrive one by one, two of them for each task that starts. The model begins a newcomer at the virtual time of its
     arrival; with that of its first turn, the engine would start other users."""
     replay, users = Replay(redis, "tasks"), [f"n{number}" for number in range(400)]

@@ -45,14 +45,14 @@ def test_the_queue_follows_a_corrected_clock_at_once(queue: FairQueue, back: flo
 
 
 @pytest.mark.parametrize("back", [0.001, 5.0, 60.0])
-def test_the_queue_waits_out_a_small_step_back_of_the_clock(queue: FairQueue, back: float) -> None:
+def test_the_time_of_the_queue_stands_still_after_a_small_clock_step_back(queue: FairQueue, back: float) -> None:
     queue.push(task(), now=AHEAD)
     assert queue.sweep(now=AHEAD - back).now == AHEAD
     assert queue.sweep(now=AHEAD - back / 2).now == AHEAD
     assert queue.sweep(now=AHEAD + 1).now == AHEAD + 1
 
 
-def test_several_small_steps_back_of_the_clock_count_as_a_large_one(queue: FairQueue) -> None:
+def test_several_small_clock_steps_back_count_as_one_large_step(queue: FairQueue) -> None:
     queue.push(task(), now=AHEAD)
     assert queue.sweep(now=AHEAD - 40).now == AHEAD
     assert queue.sweep(now=AHEAD - 80).now == AHEAD - 80
@@ -75,7 +75,7 @@ def test_a_lease_that_ended_before_the_clock_step_stays_ended(queue: FairQueue) 
 
 
 @pytest.mark.parametrize("call", ["push", "heartbeat", "alerts", "xcom", "progress", "settle"])
-def test_any_first_call_notices_that_the_clock_was_set_back(queue: FairQueue, call: str) -> None:
+def test_whichever_call_is_first_notices_that_the_clock_was_set_back(queue: FairQueue, call: str) -> None:
     queue.push(task("ann"), now=AHEAD)
     lease = pop(queue, AHEAD, lease=LEASE)
     calls: dict[str, Callable[[], object]] = {
@@ -92,7 +92,7 @@ def test_any_first_call_notices_that_the_clock_was_set_back(queue: FairQueue, ca
     assert queue.sweep(now=NOW + LEASE + 1).reaped == 1
 
 
-def test_a_worker_that_goes_on_renewing_keeps_its_leases(queue: FairQueue) -> None:
+def test_a_worker_that_continues_to_renew_keeps_its_leases(queue: FairQueue) -> None:
     task_id = leased(queue, AHEAD)
     for at in range(0, 300, 10):
         assert queue.heartbeat("w", {}, lease=LEASE, now=NOW + at).renewed == 1

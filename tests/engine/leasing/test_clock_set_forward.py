@@ -36,13 +36,13 @@ def test_a_lease_keeps_its_remaining_time_when_the_clock_is_set_forward(queue: F
     assert [attempt.kind for attempt in queue.history(task_id)] == ["lease_ended"]
 
 
-def test_any_first_call_notices_that_the_clock_was_set_forward(queue: FairQueue) -> None:
+def test_whichever_call_is_first_notices_that_the_clock_was_set_forward(queue: FairQueue) -> None:
     leased(queue, time.time() - HOUR)
     queue.push(Task.create("bob", 3, {}))
     assert queue.sweep().reaped == 0
 
 
-def test_an_abandoned_lease_is_spared_by_one_clock_step_only(queue: FairQueue) -> None:
+def test_a_lease_without_renewal_is_lengthened_by_only_one_clock_step(queue: FairQueue) -> None:
     leased(queue, time.time() - 2 * HOUR)
     queue.sweep()
     # Another step, without a renewal between: as if the first call had been an hour ago.
@@ -50,7 +50,7 @@ def test_an_abandoned_lease_is_spared_by_one_clock_step_only(queue: FairQueue) -
     assert queue.sweep().reaped == 1
 
 
-def test_a_renewed_lease_is_spared_by_another_clock_step(queue: FairQueue) -> None:
+def test_a_renewed_lease_is_lengthened_by_another_clock_step(queue: FairQueue) -> None:
     leased(queue, time.time() - 2 * HOUR)
     queue.sweep()
     _move_back(queue, HOUR)
@@ -85,7 +85,7 @@ def worked(queue: FairQueue, now: float, lease: float = LEASE, worker: str = "w"
 
 
 @pytest.mark.parametrize("step", [16, 29, 31, 60, 119, 121])
-def test_a_step_ends_no_lease_that_a_worker_renews(queue: FairQueue, step: float) -> None:
+def test_a_clock_step_ends_no_lease_that_a_worker_renews(queue: FairQueue, step: float) -> None:
     task_id = worked(queue, time.time() - step)
     assert queue.sweep().reaped == 0
     assert queue.get_task(task_id).state is TaskState.STARTED
@@ -105,7 +105,7 @@ def test_renewed_leases_survive_a_clock_step_at_any_time(queue: FairQueue, since
     assert queue.heartbeat("w", {}, lease=LEASE, now=next_one).renewed == 1
 
 
-def test_the_shortest_lease_decides_what_a_clock_step_is(queue: FairQueue) -> None:
+def test_the_shortest_lease_determines_the_size_of_a_clock_step(queue: FairQueue) -> None:
     before = time.time() - 20
     short = worked(queue, before, lease=6)
     worked(queue, before, lease=600, worker="slow")
@@ -122,7 +122,7 @@ def test_a_departed_worker_s_lease_counts_for_a_minute(queue: FairQueue) -> None
     assert queue.sweep().reaped == 1, "20 seconds are less than half of a lease of 60"
 
 
-def test_a_worker_that_died_before_is_no_clock_step(queue: FairQueue) -> None:
+def test_the_death_of_a_worker_is_not_taken_for_a_clock_step(queue: FairQueue) -> None:
     now = time.time() - 20
     task_id = worked(queue, now - 16)
     queue.sweep(now=now)

@@ -44,7 +44,7 @@ def test_users_with_a_backlog_never_differ_by_more_than_one_task(queue: FairQueu
                 assert abs(lead) <= 1
 
 
-def test_users_whose_tasks_have_all_expired_leave_a_batch_to_the_others(queue: FairQueue) -> None:
+def test_users_with_only_expired_tasks_take_no_turns_of_a_batch(queue: FairQueue) -> None:
     """Users with only expired tasks fill the first page of the ring. Users beyond that page must not be passed over."""
     for number in range(109):  # a sweep takes 100 of them
         queue.push(task(f"expired{number}", expires_at=NOW + 10), now=NOW)
@@ -98,7 +98,7 @@ def test_a_user_alone_gets_all_workers_whatever_its_weight(queue: FairQueue) -> 
     assert len(queue.pop_batch(20, "w", now=NOW)) == 20
 
 
-def test_a_priority_puts_no_user_before_another(queue: FairQueue) -> None:
+def test_the_priority_of_a_task_does_not_affect_the_order_of_users(queue: FairQueue) -> None:
     push_many(queue, "a", 10, priority=1)
     push_many(queue, "b", 10, priority=6)
     assert served(queue.pop_batch(20, "w", now=NOW)) == ["a", "b"] * 10
@@ -196,7 +196,7 @@ def test_a_user_that_is_listed_twice_gets_one_turn(queue: FairQueue) -> None:
     assert len(queue.pop_batch(2, "w", ["a", "b", "a"], now=NOW)) == 1
 
 
-def test_a_rate_limits_starts_and_admits_the_next_ones_without_a_call(queue: FairQueue) -> None:
+def test_a_rate_limits_starts_and_permits_the_next_start_in_time(queue: FairQueue) -> None:
     queue.user("a").set_rate("2/s", burst=2, now=NOW)
     push_many(queue, "a", 6)
     starts = {step: len(queue.pop_batch(9, "w", now=NOW + step / 10)) for step in range(16)}
@@ -220,7 +220,7 @@ def test_a_released_task_returns_its_rate_token(queue: FairQueue, burst: int) ->
     assert len(queue.pop_batch(9, "w", now=NOW + 60 / burst + 1)) == 1
 
 
-def test_a_full_backlog_of_one_user_does_not_refuse_others(queue: FairQueue) -> None:
+def test_a_full_backlog_of_one_user_refuses_no_tasks_of_other_users(queue: FairQueue) -> None:
     queue.user("a").set_max_backlog(2, now=NOW)
     tasks = [task("a"), task("b"), task("a"), task("a", execute_after=NOW + 9), task("b")]
     with pytest.raises(BacklogFullError, match="1 of 5 tasks") as refusal:
@@ -230,7 +230,7 @@ def test_a_full_backlog_of_one_user_does_not_refuse_others(queue: FairQueue) -> 
     assert queue.get_queue_sizes("a").total == 2
 
 
-def test_assigned_users_come_before_users_to_steal_from(queue: FairQueue) -> None:
+def test_assigned_users_are_served_before_users_to_steal_from(queue: FairQueue) -> None:
     for name in "abcde":
         push_many(queue, name, 2)
     leases = queue.pop_batch(7, "w", users=["b", "d", "nobody"], steal=["a", "e"], now=NOW)

@@ -48,7 +48,7 @@ def test_a_worker_for_a_list_of_users_costs_no_user_a_turn(redis: Redis, fair_by
 @by_either
 @seeds
 @runs
-def test_users_of_a_list_share_its_workers(redis: Redis, fair_by: str, part: int, seed: int) -> None:
+def test_users_of_a_list_are_served_equally_by_its_workers(redis: Redis, fair_by: str, part: int, seed: int) -> None:
     world = World(redis, seed, fair_by)
     world.run_for(world.users[:3], STEPS)
     assert world.worst(ahead=A_QUARTER) <= 1

@@ -16,7 +16,7 @@ from django_fairque.engine.queue.queue import FairQueue
 from tests.engine.conftest import NOW, MakeQueue, everything, pop, push_many, task
 
 
-def test_a_task_goes_through_its_states(queue: FairQueue) -> None:
+def test_a_task_passes_through_its_states(queue: FairQueue) -> None:
     task_id = queue.push(task("a", payload={"n": 1}, name="x"), now=NOW).task_id
     assert queue.get_task(task_id).state is TaskState.QUEUED
     lease = pop(queue)
@@ -54,7 +54,7 @@ def test_a_lease_with_an_impossible_sla_is_recognized_as_damaged(queue: FairQueu
 
 
 @pytest.mark.parametrize("call", ["finish", "fail", "release", "set_progress"])
-def test_a_call_with_an_old_lease_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
+def test_a_call_with_an_outdated_lease_token_changes_nothing(queue: FairQueue, redis: Redis, call: str) -> None:
     push_many(queue, "a", 1)
     old = pop(queue)
     queue.sweep(now=NOW + 31)
@@ -233,7 +233,7 @@ def test_a_task_returned_unstarted_is_ready_at_once(queue: FairQueue) -> None:
     assert pop(queue).delivery == 2
 
 
-def test_tasks_that_crashed_together_return_one_after_the_other(queue: FairQueue) -> None:
+def test_tasks_that_crashed_together_are_ready_one_after_the_other(queue: FairQueue) -> None:
     ids = push_many(queue, "a", 6)
     for _ in range(2):
         leases = queue.pop_batch(6, "w", now=NOW)

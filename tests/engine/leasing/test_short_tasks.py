@@ -62,16 +62,14 @@ def test_retries_of_tasks_from_a_large_turn_run_singly(queue: FairQueue) -> None
     assert queue.check_invariants() == []
 
 
-def test_a_user_without_recorded_run_times_gets_one_task_a_turn(queue: FairQueue) -> None:
+def test_a_user_without_recorded_run_times_gets_one_task_per_turn(queue: FairQueue) -> None:
     for user in "ab":
         push_many(queue, user, 20)
     assert {count for _, count in turns(queue.pop_batch(20, "w", now=NOW))} == {1}
 
 
 @pytest.mark.parametrize(("took", "size"), [(SHORT, 2), (0.0005, 2), (0.0006, 1), (1.0, 1)])
-def test_users_without_recorded_run_times_get_two_tasks_a_turn_where_tasks_are_short(
-    queue: FairQueue, took: float, size: int
-) -> None:
+def test_users_without_run_times_get_two_short_tasks_a_turn(queue: FairQueue, took: float, size: int) -> None:
     for user in ("a", "b", "c"):
         push_many(queue, user, 20)
     finish(queue, queue.pop_batch(3, "w", users=["c"], now=NOW), took)
@@ -149,7 +147,7 @@ def test_worker_time_is_shared_by_weight(queue: FairQueue) -> None:
     assert seconds["four"] == pytest.approx(4 * seconds["one"], rel=0.05)
 
 
-def test_a_newcomer_is_next_after_a_turn_of_several_tasks(queue: FairQueue) -> None:
+def test_a_newcomer_is_served_right_after_a_turn_of_several_tasks(queue: FairQueue) -> None:
     for user in "ab":
         run(queue, user, SHORT)
         push_many(queue, user, 100)
@@ -158,7 +156,7 @@ def test_a_newcomer_is_next_after_a_turn_of_several_tasks(queue: FairQueue) -> N
     assert queue.pop_batch(20, "w", now=NOW)[0].user_id == "new"
 
 
-def test_limits_hold_for_turns_of_several_short_tasks(queue: FairQueue) -> None:
+def test_limits_are_respected_in_turns_of_several_short_tasks(queue: FairQueue) -> None:
     for user in ("capped", "rated", "member", "colleague"):
         run(queue, user, SHORT)
     queue.user("capped").set_max_running(4, now=NOW)
@@ -174,7 +172,7 @@ def test_limits_hold_for_turns_of_several_short_tasks(queue: FairQueue) -> None:
     assert users.count("member") + users.count("colleague") == 3
 
 
-def test_members_of_an_organization_share_its_part(queue: FairQueue) -> None:
+def test_members_of_an_organization_divide_its_share(queue: FairQueue) -> None:
     for user in ("alone", "member", "colleague"):
         run(queue, user, SHORT)
     for user in ("member", "colleague"):
@@ -190,7 +188,7 @@ def test_members_of_an_organization_share_its_part(queue: FairQueue) -> None:
     assert users.count("member") == pytest.approx(200, abs=11)
 
 
-def test_lists_of_users_and_workers_with_batch_tasks_get_one_task_a_turn(queue: FairQueue) -> None:
+def test_lists_of_users_and_workers_with_batches_get_one_task_per_turn(queue: FairQueue) -> None:
     for user in "ab":
         run(queue, user, SHORT)
         push_many(queue, user, 100)

@@ -211,7 +211,9 @@ class TestQuarantine:
         leases = [lease for reply in replies for lease in leases_of_reply(reply, 5, "w", NOW, 0)]
         assert [lease.is_quarantined for lease in leases] == [True, True]
 
-    def test_a_crash_lengthens_a_quarantine_and_ended_ones_are_removed(self, queue: FairQueue, redis: Redis) -> None:
+    def test_a_crash_lengthens_a_quarantine_and_ended_quarantines_are_removed(
+        self, queue: FairQueue, redis: Redis
+    ) -> None:
         for user, now in (("mallory", NOW), ("trent", NOW + 300), ("mallory", NOW + 400), ("zed", NOW + 950)):
             queue.push(task(user, name="blocks", max_retries=0), now=now)
             outcome = Outcome.overdue(pop(queue, now), "it did not end")

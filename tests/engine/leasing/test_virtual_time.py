@@ -47,7 +47,7 @@ def test_a_released_task_gives_no_head_start(make_queue: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("dedicated", [0, 9])
-def test_workers_that_prefer_one_user_leave_the_others_their_weights(make_queue: MakeQueue, dedicated: int) -> None:
+def test_dedicated_workers_do_not_change_the_shares_of_others(make_queue: MakeQueue, dedicated: int) -> None:
     queue = make_queue(fair_by="tasks")
     for user in "abc":
         queue.push_batch([task(user) for _ in range(1300)], now=NOW)

@@ -71,7 +71,7 @@ def test_a_user_with_thousands_of_open_limits_does_not_delay_another_user(queue:
     assert users.count("b") >= 60 / 2 - 11
 
 
-def test_thousands_of_paused_users_at_a_limit_cost_each_call_little(queue: FairQueue, redis: Redis) -> None:
+def test_thousands_of_paused_users_at_a_limit_hardly_slow_down_a_call(queue: FairQueue, redis: Redis) -> None:
     for number in range(300):
         push(queue, f"u{number}", TaskLimit("k", 1))
         queue.user(f"u{number}").pause(now=NOW)
@@ -104,7 +104,7 @@ def test_a_higher_limit_lets_waiting_tasks_start(queue: FairQueue, is_of_user: b
     assert len(fetch(queue) + fetch(queue)) == 49
 
 
-def test_a_task_that_waits_for_its_retry_holds_no_place(queue: FairQueue) -> None:
+def test_a_task_that_waits_for_its_retry_does_not_count_at_its_limit(queue: FairQueue) -> None:
     push(queue, "a", TaskLimit("k", 1), number=2)
     (lease,) = fetch(queue)
     queue.settle([Outcome.fail(lease, "an error", delay=5)], now=NOW)
@@ -114,7 +114,7 @@ def test_a_task_that_waits_for_its_retry_holds_no_place(queue: FairQueue) -> Non
     assert [one.task_id for one in fetch(queue, now=NOW + 6)] == [lease.task_id]
 
 
-def test_a_worker_for_some_users_starts_their_tasks_only(queue: FairQueue) -> None:
+def test_a_worker_for_some_users_starts_only_tasks_of_these_users(queue: FairQueue) -> None:
     limit = TaskLimit("k", 2)
     for user in "abcd":
         push(queue, user, limit, number=2)
@@ -162,7 +162,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_repair_restores_the_places_of_limits(make_queue: MakeQueue, redis: Redis, damage: str) -> None:
+def test_repair_restores_the_counts_of_limits(make_queue: MakeQueue, redis: Redis, damage: str) -> None:
     queue = make_queue(fair_by="tasks")
     push(queue, "a", TaskLimit("k", 2), number=3)
     push(queue, "b", TaskLimit("own", 1, is_of_user=True), number=3)
@@ -188,7 +188,7 @@ def test_a_lost_task_does_not_keep_the_limit_of_its_user_full(queue: FairQueue, 
     assert [lease.task_id for lease in fetch(queue)] == [waiting]
 
 
-def test_a_call_looks_at_eight_users_of_a_limit_in_vain(queue: FairQueue, redis: Redis) -> None:
+def test_a_call_examines_at_most_eight_users_of_a_limit_that_can_not_start(queue: FairQueue, redis: Redis) -> None:
     """The members of an organization were standing at the limit when it was paused."""
     queue.push(task("holder", limits=[TaskLimit("k", 1)]), now=NOW)
     (holder,) = fetch(queue)

@@ -78,7 +78,7 @@ class TestClosing:
         assert fetch(queue, NOW + 20) == 1
         assert figures(queue, now=NOW + 20) == {"key": "k", "at_once": 1, "running": 1}
 
-    def test_a_limit_without_an_end_is_closed_until_somebody_opens_it(self, queue: FairQueue) -> None:
+    def test_a_limit_closed_without_an_end_stays_closed_until_it_is_opened(self, queue: FairQueue) -> None:
         push(queue, "a", TaskLimit("k", 1))
         queue.limit("k").close(now=NOW)
         assert fetch(queue, NOW + 10**7) == 0

@@ -36,7 +36,7 @@ def started(queue: FairQueue, leases: list[Lease]) -> list[str]:
     return [lease.task.user_id for lease in leases]
 
 
-def test_a_shared_limit_starts_as_many_tasks_as_it_has_places(queue: FairQueue) -> None:
+def test_a_shared_limit_runs_as_many_tasks_at_once_as_it_allows(queue: FairQueue) -> None:
     for user in "abc":
         push(queue, user, TaskLimit("k", 2), number=3)
     leases = fetch(queue)
@@ -98,7 +98,7 @@ def test_a_member_of_an_organization_that_is_resumed_starts_its_task_with_a_limi
     assert [lease.task_id for lease in fetch(queue, 1)] == [task_id]
 
 
-def test_a_limit_of_one_user_leaves_the_other_tasks_of_the_user_alone(queue: FairQueue) -> None:
+def test_a_limit_of_one_user_does_not_delay_its_other_tasks(queue: FairQueue) -> None:
     push(queue, "a", MAILBOX, number=3)
     free = push(queue, "a", number=2)
     leases = fetch(queue)
@@ -114,7 +114,7 @@ def test_each_user_has_its_own_limit_under_the_same_key(queue: FairQueue) -> Non
     assert sorted(started(queue, fetch(queue))) == ["a", "b"]
 
 
-def test_a_task_takes_all_its_limits_or_none(queue: FairQueue) -> None:
+def test_a_task_starts_only_if_all_its_limits_allow_it(queue: FairQueue) -> None:
     both = [TaskLimit("k", 1), MAILBOX]
     push(queue, "a", *both, number=2)
     push(queue, "b", *both, number=2)
@@ -142,7 +142,7 @@ def test_a_rate_lets_a_task_start_when_its_time_has_come(queue: FairQueue, is_of
 
 
 @pytest.mark.parametrize("is_of_user", [False, True])
-def test_a_task_that_is_given_back_returns_its_place_and_its_token(queue: FairQueue, is_of_user: bool) -> None:
+def test_a_task_that_is_given_back_frees_its_limit_and_rate_token(queue: FairQueue, is_of_user: bool) -> None:
     push(queue, "a", TaskLimit("api", 1, 1_000_000, is_of_user=is_of_user), number=2)
     (lease,) = fetch(queue)
     queue.release(lease, now=NOW)
@@ -150,7 +150,7 @@ def test_a_task_that_is_given_back_returns_its_place_and_its_token(queue: FairQu
 
 
 @pytest.mark.parametrize("is_of_user", [False, True])
-def test_an_ended_lease_returns_its_place(make_queue: MakeQueue, is_of_user: bool) -> None:
+def test_an_ended_lease_frees_its_limit(make_queue: MakeQueue, is_of_user: bool) -> None:
     queue = make_queue(fair_by="tasks", retry_jitter=0, lease_seconds=10)
     push(queue, "a", TaskLimit("k", 1, is_of_user=is_of_user), number=2)
     assert len(fetch(queue)) == 1
@@ -179,7 +179,7 @@ def test_a_waiting_task_that_expires_becomes_a_dead_letter(queue: FairQueue, is_
     assert [letter.failure_type.value for letter in queue.dlq.list()] == ["expired", "expired"]
 
 
-def test_the_tasks_of_a_paused_user_do_not_keep_the_places_from_others(queue: FairQueue) -> None:
+def test_tasks_of_a_paused_user_do_not_block_a_limit_for_other_users(queue: FairQueue) -> None:
     limit = TaskLimit("k", 1)
     for user in "abc":
         push(queue, user, limit, number=2)
@@ -213,7 +213,7 @@ def test_a_user_at_its_own_limit_starts_its_next_task_when_one_ends(queue: FairQ
     assert total == 2 * keys + 1
 
 
-def test_a_member_of_a_paused_organization_does_not_keep_the_place(queue: FairQueue) -> None:
+def test_a_member_of_a_paused_organization_does_not_block_a_limit(queue: FairQueue) -> None:
     limit = TaskLimit("k", 1)
     queue.user("a").set_organization("acme", now=NOW)
     push(queue, "a", limit, number=2)
@@ -244,7 +244,7 @@ def test_within_a_limit_the_tasks_of_a_user_start_by_priority(queue: FairQueue) 
     assert low != high
 
 
-def test_a_more_urgent_task_of_a_limit_of_one_user_does_not_wait_behind_an_admitted_one(queue: FairQueue) -> None:
+def test_a_more_urgent_task_of_a_limit_does_not_wait_for_an_admitted_task(queue: FairQueue) -> None:
     push(queue, "a", MAILBOX, priority=1)
     push(queue, "a", number=20)
     (critical,) = push(queue, "a", MAILBOX, priority=6)
@@ -306,7 +306,7 @@ REBUILD = TaskLimit("rebuild", 1, at_limit="newest")
 
 
 @pytest.mark.parametrize("is_of_user", [False, True])
-def test_the_newest_task_of_a_limit_replaces_the_waiting_ones(queue: FairQueue, is_of_user: bool) -> None:
+def test_the_newest_task_of_a_limit_replaces_the_waiting_tasks(queue: FairQueue, is_of_user: bool) -> None:
     limit = REBUILD._replace(is_of_user=is_of_user)
     (running,) = push(queue, "a", limit)
     assert len(fetch(queue)) == 1
@@ -366,7 +366,7 @@ def test_a_task_that_waits_for_a_replaced_task_of_another_user_is_canceled_too(q
     assert states_of(queue, "rebuild", "mail") == ["canceled", "canceled"]
 
 
-def test_a_push_replaces_a_hundred_tasks_and_the_next_push_the_others(queue: FairQueue) -> None:
+def test_a_push_replaces_up_to_a_hundred_tasks(queue: FairQueue) -> None:
     push(queue, "a", REBUILD)
     queue.push_batch([task(f"u{number}", limits=[REBUILD._replace(at_limit="wait")]) for number in range(250)], now=NOW)
     counts = []

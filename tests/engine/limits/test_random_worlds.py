@@ -208,7 +208,7 @@ runs = settings(deadline=None, max_examples=30, suppress_health_check=[HealthChe
 
 @seeds
 @runs
-def test_a_task_starts_exactly_when_its_limits_have_places(redis: Redis, seed: int) -> None:
+def test_a_task_starts_exactly_when_its_limits_allow_it(redis: Redis, seed: int) -> None:
     world = World(redis, seed)
     for number in range(150):
         world.step()

@@ -97,7 +97,7 @@ def test_a_limit_is_busy_and_each_user_gets_its_share_of_it(redis: Redis, cap: i
     assert all(served.starts[user] >= equal / 2 - 1 for user in names(50))
 
 
-def test_paused_users_leave_their_places_to_others(redis: Redis) -> None:
+def test_paused_users_do_not_block_a_limit_for_other_users(redis: Redis) -> None:
     users = names(50)
     served = serve(redis, 4, dict.fromkeys(users, (20, 20)), 100, (20, users[:25]))
     assert served.busy > 0.99

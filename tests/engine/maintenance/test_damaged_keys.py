@@ -136,7 +136,7 @@ def pages(queue: FairQueue) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), WRONG_TYPES)
-def test_a_key_of_another_type_does_not_stop_other_users(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
+def test_a_key_of_a_wrong_type_stops_no_other_user(queue: FairQueue, redis: Redis, name: str, kind: str) -> None:
     redis.delete(P + name)
     VALUES[kind](redis, P + name)
     others_are_unaffected(queue, NOW + 2)

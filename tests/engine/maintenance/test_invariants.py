@@ -97,7 +97,7 @@ FOR_A_PERSON = {"one state: none", "owner: nobody's"}
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_repair_fixes_each_kind_of_damage_or_leaves_it_to_a_person(queue: FairQueue, redis: Redis, name: str) -> None:
+def test_a_repair_fixes_each_kind_of_damage_that_a_program_can_fix(queue: FairQueue, redis: Redis, name: str) -> None:
     DAMAGE[name](redis)
     repairs = queue.repair(now=NOW)
     sweep_all(queue)
@@ -128,7 +128,7 @@ def test_the_invariant_check_ignores_keys_of_other_queues(queue: FairQueue, redi
     assert queue.check_invariants() == []
 
 
-def test_a_key_of_another_type_is_left_to_a_person(queue: FairQueue, redis: Redis) -> None:
+def test_a_key_of_a_wrong_type_is_not_repaired(queue: FairQueue, redis: Redis) -> None:
     redis.set(f"{P}ring", "squatter")
     (repair,) = [repair for repair in queue.repair(now=NOW) if repair.violation.invariant == "type"]
     assert not repair.is_fixed

@@ -69,7 +69,7 @@ class TestExpired:
         assert pops_until(queue, "a", NOW + 2) <= BULK / SLICE
         assert queue.get_stats().states["failed"] == BULK
 
-    def test_a_call_buries_no_more_than_two_slices(self, queue: FairQueue) -> None:
+    def test_a_call_removes_at_most_two_slices_of_expired_tasks(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, expires_at=NOW + 1)
         for _ in range(5):
             before = queue.get_stats().states["failed"]
@@ -90,7 +90,7 @@ class TestDependents:
         return names
 
     @pytest.mark.parametrize(("parents", "per_parent"), [(1, BULK), (BULK, 1), (SLICE, SLICE)])
-    def test_dependents_of_one_user_delay_no_dependents_of_others(
+    def test_dependents_of_one_user_delay_no_dependents_of_other_users(
         self, queue: FairQueue, parents: int, per_parent: int
     ) -> None:
         self.bulk(queue, parents, per_parent)
@@ -102,7 +102,7 @@ class TestDependents:
         queue.settle([Outcome.finish(last)], worker="w", now=NOW)
         assert self.sweeps_until_queued(queue, "b") <= 2
 
-    def test_a_dependent_of_a_small_parent_does_not_wait_for_dependents_of_a_large_one(self, queue: FairQueue) -> None:
+    def test_a_parent_with_few_dependents_does_not_wait_for_one_with_many(self, queue: FairQueue) -> None:
         queue.push_batch([task("a", task_id="large"), task("a", task_id="small")], now=NOW)
         queue.push_batch([task("a", depends_on=["large"]) for _ in range(BULK)], now=NOW)
         queue.push(task("a", task_id="b", depends_on=["small"]), now=NOW)
@@ -199,7 +199,7 @@ class TestDependents:
 class TestDue:
     """Scheduled tasks whose time has come."""
 
-    def test_a_task_due_just_after_a_bulk_of_another_user_starts_soon(self, queue: FairQueue) -> None:
+    def test_a_task_due_after_a_large_bulk_of_another_user_starts_soon(self, queue: FairQueue) -> None:
         push_many(queue, "a", BULK, execute_after=NOW + 10)
         queue.push(task("b", execute_after=NOW + 10.001), now=NOW)
         assert pops_until(queue, "b", NOW + 11) <= 2

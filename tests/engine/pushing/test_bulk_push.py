@@ -61,7 +61,7 @@ def test_a_users_tasks_keep_their_order_and_answers_are_in_that_of_the_tasks(sma
         assert [task_id for task_id in order if task_id in set(ids)] == ids
 
 
-def test_users_with_few_tasks_join_the_ring_before_users_with_many(redis: Redis, small: FairQueue) -> None:
+def test_users_with_few_tasks_in_a_push_enter_the_ring_first(redis: Redis, small: FairQueue) -> None:
     """The order in which they join the ring: nobody was served yet."""
     tasks: list[Task] = [task("much") for _ in range(50)] + [task("one"), task("two"), task("two")]
     small.push_batch(tasks, now=NOW)

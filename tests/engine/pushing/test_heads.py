@@ -214,7 +214,7 @@ def test_a_changed_priority_of_a_waiting_task_counts(queue: FairQueue) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"{}", b"\x1f", b"\x1fu\x1f1", b"\x1fu\x1f1\x1f\x1f3", b"x\x1fu\x1f1\x1f\x1f3\x1f"]
 )
-def test_strings_of_another_form_have_no_head(text: bytes) -> None:
+def test_strings_without_the_separators_of_a_head_have_no_head(text: bytes) -> None:
     assert split_head(text) == ({}, text)
     assert head_size(text) == 0
 

@@ -63,7 +63,7 @@ def test_members_of_an_organization_that_is_served_could_start(queue: FairQueue)
     assert queue.get_stats().oldest_wait_seconds == pytest.approx(500, abs=20)
 
 
-def test_the_held_back_wait_is_zero_if_no_user_is_held_back(queue: FairQueue) -> None:
+def test_the_longest_held_back_wait_is_zero_if_no_user_is_held_back(queue: FairQueue) -> None:
     push_old(queue, "a", 2, 50)
     assert queue.get_stats().held_back_wait_seconds == 0
     queue.user("a").pause()

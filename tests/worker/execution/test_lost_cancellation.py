@@ -78,7 +78,7 @@ async def test_a_canceled_coroutine_may_finish_its_cleanup() -> None:
         second.result()
 
 
-async def test_no_coroutine_starts_on_a_canceled_loop() -> None:
+async def test_no_coroutine_starts_after_the_loop_has_canceled_all() -> None:
     loop, _ = await start()
     loop.cancel()
     late = job(asyncio.Event().wait)

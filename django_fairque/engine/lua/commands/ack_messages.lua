@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Delete the messages that have reached their shards. A message that was posted again with another body meanwhile
--- stays.
+-- Delete the messages that have reached their shards. A message stays if it was posted again with another body after
+-- the caller read it.
 --
 -- KEYS    base
 -- ARGV    options, n (0..1000), then n × (field, body)

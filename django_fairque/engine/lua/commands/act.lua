@@ -36,7 +36,7 @@ function parts.start()
   return 1
 end
 
-function count_open() -- sweeps report whether there is anything to do
+function count_open() -- Sweeps report whether an act has work to do.
   counters.set('acts', redis.call('ZCOUNT', index, never, never))
   statistics.flush()
 end
@@ -63,7 +63,7 @@ function parts.claim()
   local most, values = tonumber(ARGV[first]), redis.call('HMGET', key, 'pace', 'claimed')
   local pace = tonumber(values[1] or 0)
   if not pace then return most end
-  -- A step uses at most two seconds of the pace, however long no worker took one.
+  -- A step uses at most two seconds of the pace, even if no worker took a step for longer.
   local waited = math.min(clock.now - (tonumber(values[2]) or clock.now), math.max(PAUSE, 1e6 / pace))
   local size = math.min(most, math.floor(waited * pace / 1e6 + 1e-6))
   if size > 0 then redis.call('HSET', key, 'claimed', numbers.exact(math.floor(clock.now - waited + size / pace * 1e6))) end

@@ -3,9 +3,9 @@
 -- decides; other shards are notified of the decision (`note`).
 --
 -- The version that was deployed last provides the schedules. A version is deployed when a worker that starts reports it
--- for the first time. An earlier version provides them again when no worker of the current version is left, or when
--- somebody adopts it. Each time, the version gets a higher number, by default the current time. `schedule.lua` refuses
--- changes with a lower number, so a slow worker of an older version changes nothing.
+-- for the first time. An earlier version provides them again when no worker of the current version is left, or when an
+-- operator adopts the earlier version. Each time, the version gets a higher number, by default the current time.
+-- `schedule.lua` refuses changes with a lower number, so a slow worker of an older version changes nothing.
 --
 -- KEYS    base schedules:versions schedules:workers
 -- ARGV    options, action (start, renew or leave of a worker; adopt; note), version, worker ('' for none), for `note` the number of the
@@ -61,7 +61,7 @@ elseif version ~= current then
 end
 
 if action == 'leave' then
-  -- A worker that leaves counts as running for 3 more seconds, in case it restarts at once.
+  -- A worker that stops counts as running for 3 more seconds, because it may restart at once.
   if ends > clock.now + RESTART then redis.call('ZADD', workers, numbers.exact(clock.now + RESTART), member) end
   return { numbers.exact(current_number), current or '' }
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Notify the tasks on this shard that depend on ended tasks of other shards. A call notifies at most 50 dependents. An
--- end that was already reported changes nothing.
+-- Notify the tasks on this shard that depend on ended tasks of other shards. A call notifies at most 50 dependents. If
+-- the end of a task was already reported, the call changes nothing for this task.
 --
 -- KEYS    base
 -- ARGV    options, n (0..1000), then n × (id, finished failed or canceled)

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Give up dead letters: they change from FAILED to CANCELED. Tasks that depend on a dead letter are canceled too,
--- except tasks with the policy to run anyhow. Or begin to move dead letters to another queue (`engine/acts/moves.py`): they leave this queue in the same
--- way, except those that belong to a run or depend on other tasks, or on which other tasks depend.
+-- Discard dead letters: their tasks change from FAILED to CANCELED. Tasks that depend on a dead letter are canceled
+-- too, except tasks with the policy to run anyhow. Or begin to move dead letters to another queue
+-- (`engine/acts/moves.py`): they leave this queue in the same way, except those that belong to a run or depend on other
+-- tasks, or on which other tasks depend.
 --
 -- KEYS    base reply
 -- ARGV    options, n (1..1000), then n × (id, how many times it had died), and of an act on many tasks its id, turn and new cursor (`lib/acts.lua`), and 'moved' for a move

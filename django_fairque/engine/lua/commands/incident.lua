@@ -3,7 +3,8 @@
 -- no incident of its name is open.
 --
 -- Each change is returned to only one caller, so each message is sent once. Any caller can make the next change, so a
--- caller that stopped delays nothing. An incident is closed only if no event has come since the caller read it.
+-- caller that stopped delays nothing. An incident is closed only if no event was counted since the caller read the
+-- incident.
 --
 -- KEYS    base reply incidents incidents:open
 -- ARGV    options, n, then n × (act (event, close, forget), name or worker, id of a new incident; of close the moment of the last event (us), alerts,
@@ -59,8 +60,8 @@ function acts.event(change)
   return happened
 end
 
--- Forget a lost worker, because a worker of this name runs again or somebody has acknowledged the loss. Its leases end
--- by themselves.
+-- Forget a lost worker, because a worker of this name runs again or somebody has acknowledged the loss. The worker's
+-- leases expire later.
 function acts.forget(change)
   redis.call('ZREM', P .. 'workers:lost', change.name)
   if tonumber(redis.call('ZSCORE', P .. 'workers', change.name) or 0) > clock.now then return '' end -- the worker sends heartbeats again

@@ -13,7 +13,7 @@ if not lines then
   redis.call('HSET', keys.task(id), 'progress', ARGV[FIRST_ARG + 2])
   return 1
 end
--- The lines replace earlier lines of the same attempt. Only the lines of the last five attempts are kept.
+-- The log lines replace earlier log lines of the same attempt. Only those of the last five attempts are kept.
 local MOST_ATTEMPTS = 5
 local key = P .. 'logs:' .. id
 calls.attempt('HSET', key, token, lines)

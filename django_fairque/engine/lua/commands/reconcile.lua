@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Give back all leases of a worker except those that the call names. The tasks of the other leases have not begun, or
--- the worker does not know of them.
+-- Give back all leases of a worker except those that the call names. The tasks of the leases that are given back have
+-- not begun, or the worker does not know of them.
 --
--- The returned tasks do not count as delivered. A repetition of the same call does nothing. Otherwise a copy that
--- arrives late would give back tasks that the worker has fetched since.
+-- The returned tasks do not count as delivered. A repeated call does nothing. Otherwise a repeated call that arrives
+-- late would give back tasks that the worker has fetched since.
 --
 -- KEYS    base reply leases
 -- ARGV    options, worker, reason, limit (1..1000), n, then the n tokens that it keeps

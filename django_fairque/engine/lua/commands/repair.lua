@@ -2,7 +2,7 @@
 -- Repair inconsistencies that the invariant checker found. The record of a task is the truth; indexes and counters are
 -- changed to agree with it.
 --
--- Each repair reads the data again first, and changes nothing if the data is right by now.
+-- Each repair first reads the data again, and changes nothing if the data is consistent now.
 --
 -- KEYS    base workers
 -- ARGV    options, n (1..200), then n × (what, name, detail):
@@ -219,7 +219,7 @@ function fix.place(user_name)
     return remove_from_lanes(user_name)
   end
   redis.call('ZADD', K.users, 'NX', numbers.exact(users.is_idle(user) and clock.now + options.user_ttl or clock.NEVER), user_name)
-  if user.held then -- hold the user for the time of one task (and its debt) at most: the stored moment may come from a clock that was ahead
+  if user.held then -- hold the user for at most the time of one task (and its debt), because a clock that was ahead may have set the stored moment
     local free = math.min(user.held, clock.now + (user.gap or 0) + (user.debt or 0))
     redis.call('ZADD', K.throttled, 'LT', numbers.exact(free), user_name)
   else

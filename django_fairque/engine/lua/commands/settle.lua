@@ -2,8 +2,8 @@
 -- Report the outcomes of leased tasks and fetch the next tasks, in one call.
 --
 -- An outcome counts only with the current token of its task. If the reply was lost and the same outcome is reported
--- again, its token identifies it, and the reply is the same as the first time. An outcome with an old token is
--- stale and changes nothing, and so is an outcome of another kind than the first.
+-- again, its token identifies it, and the reply is the same as the first time. An outcome is stale and changes nothing
+-- if its token is old, or if it differs in kind from the first outcome with this token.
 --
 -- KEYS    base reply leases
 -- ARGV    options, n, then n × (id, token, kind, took us or '', delay us or '', body, trace),
@@ -26,8 +26,8 @@ local function mark(task, code)
   return task.kind and table.concat({ task.token_text, task.kind, code }, ':') or task.token_text
 end
 
--- Return the code with which this same outcome was answered before. Return STALE if the lease was settled with an
--- outcome of another kind, or if it is an old lease.
+-- Return the reply code that the first report of this outcome got. Return STALE if the lease was settled with an
+-- outcome of another kind, or is an old lease.
 local function code_of_settled(task, token_text, kind)
   local settled, of_kind, code = (task.done or ''):match('^(%d+):?(%a*):?(%d*)$')
   if settled ~= token_text then return STALE end
@@ -131,8 +131,8 @@ function handlers.fail(task)
   task.is_counted = true
   local limit = limit_of_retry(task)
   if limit then return give_up(task, 'failed', limit) end
-  -- A failure without a delay is not retried: the worker decided that. With a delay the task is retried while retries
-  -- are left.
+  -- The worker sends a failure without a delay if the task must not be retried. With a delay, the task is retried while
+  -- it has retries left.
   if task.delay and task.retries < task.max_retries then return schedule_retry(task, task.retries + 1) end
   moves.to_dead(task.owner, task, 'failed', task.body, task.report, 'done', mark(task, DEAD))
   return DEAD
@@ -162,8 +162,8 @@ function handlers.later(task)
   return schedule_retry(task, task.retries, 'immediate', numbers.exact(immediate))
 end
 
--- The worker itself failed. The start counts as a delivery. After the allowed number of such deliveries in a row, this
--- is a failure of the task.
+-- The worker itself failed. The start counts as a delivery. After the allowed number of such deliveries in a row, the
+-- task fails.
 function handlers.fault(task)
   local most = tonumber(task.raw.max_deliveries) or options.max_deliveries
   if task.deliveries >= most then return handlers.fail(task) end

@@ -59,7 +59,7 @@ saving.commit()
 if not ring.has_anyone() then
   redis.call('ZREM', K.wake, 'ready')
 else
-  ring.wake_if(true) -- a worker may have taken the wake marker and died
+  ring.wake_if(true) -- set the marker again: a worker may have taken it and died
 end
 return {
   due_work.swept.due, due_work.swept.reaped, due_work.swept.expired, due_work.swept.overdue, due_work.swept.freed, due_work.swept.forgotten, due_work.swept.dropped,

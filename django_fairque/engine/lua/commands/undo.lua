@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- Undo a part of an act on many tasks: restore its next tasks, except those that something has changed since.
+-- Undo a part of an act on many tasks: restore its next tasks, except tasks that were changed after the act.
 --
--- A task is as the act left it if the last line of its history is that of the act, and it is in the state in which the act left it. A requeued one
--- becomes the same dead letter again, a discarded or moved one as well; a canceled one gets its earlier place in its user's queue. A dependent that was
--- canceled with a task of the act waits again for its dependencies, if all are on this shard and none stays canceled.
+-- A task is as the act left it if the last line of its history is that of the act, and it is in the state in which the
+-- act left it. A requeued, discarded or moved task becomes the same dead letter again; a canceled task gets its earlier
+-- position in its user's queue. A dependent that was canceled with a task of the act waits again for its dependencies,
+-- if all are on this shard and none stays canceled.
 --
 -- KEYS    base reply
 -- ARGV    options, id, turn, cursor, n (1..1000), and of a move n digits: 1 if the other queue has canceled the task, so that it may be restored here
@@ -75,7 +76,7 @@ local function wait_again(task)
     writes.sadd(keys.waiting(id), task.id)
     if task.raw.policy then writes.sadd(keys.reacting(id), task.id) end
   end
-  writes.flush() -- edges are written before the record
+  writes.flush() -- write the edges before the record
   counters.count('edges', #task.blockers)
   redis.call('HSET', task.key, 'state', 'deferred')
   writes.zadd(K['state:deferred'], task.expires or clock.NEVER, task.id)

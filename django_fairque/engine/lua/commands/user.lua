@@ -12,10 +12,10 @@
 -- REPLY   1; 0 if the present values differ, and nothing is changed
 -- COST    10 commands, 16 when it changes its organization; one more for a pause with an end
 -- include calls counters clock slot records ring organizations users rate plans saving
--- Move a user with all its tasks into an organization, out of one, or from one to another. The distance between the
--- user's tag and the virtual time stays the same, and a new organization gets the distance of its first member. So a
--- user that moves back and forth does not become a newcomer. For running tasks, the old organization is charged for the
--- time used until now, and the new one for the rest.
+-- Move a user with all its tasks into an organization, out of an organization, or from one organization to another. The
+-- distance between the user's tag and the virtual time stays the same, and a new organization gets the distance of its
+-- first member. So a user that moves back and forth does not become a newcomer. For running tasks, the old organization
+-- is charged for the time used until now, and the new one for the rest.
 local function change_group(user, name)
   if user.group == name then return end
   local ahead, in_ring = user.tag - user.ring_owner.vtime, user.group and user.ring_owner or user

@@ -37,10 +37,10 @@ local left = math.max(redis.call('PTTL', K.xcom), math.ceil(ttl / 1000))
 local by_end, bytes_by_name = P .. 'xcoms:' .. user_name, P .. 'xcom_bytes:' .. user_name
 local ended = user_name ~= '' and calls.attempt('ZRANGEBYSCORE', by_end, '-inf', clock.now_text, 'LIMIT', 0, MOST_ENDED)
 local counts = ended and calls.attempt('HMGET', bytes_by_name, '', namespace)
-if counts then -- otherwise the values belong to no user, or the keys are damaged
+if counts then -- do nothing if the values belong to no user, or the keys are damaged
   local total, freed, is_freed = numbers.read(counts[1] or 0) or 0, 0, {}
   local of_namespace = numbers.read(counts[2] or 0) or 0
-  if is_new then freed, of_namespace = of_namespace, 0 end -- the namespace had expired and begins again
+  if is_new then freed, of_namespace = of_namespace, 0 end -- the namespace had expired, so it is counted as a new one
   for _, list in ipairs({ ended, gone }) do
     for _, name in ipairs(list) do
       if name ~= namespace and not is_freed[name] then

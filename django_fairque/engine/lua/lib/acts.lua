@@ -1,9 +1,10 @@
--- Acts on many tasks (engine/acts/acts.py): the progress of an act on this shard, in `act_progress:{id}`, and the tasks that it has
--- changed and whose undo or outcome is open, in `act_tasks:{id}`. A task that an act has canceled names it (`act`), and so do the dependents that
--- were canceled with it.
+-- Acts on many tasks (engine/acts/acts.py): the progress of an act on this shard, in `act_progress:{id}`, and the tasks
+-- that it has changed and that must still be undone or have not ended yet, in `act_tasks:{id}`. The record of a task
+-- that an act has canceled contains the act's id (`act`), and so do the records of dependents that were canceled with
+-- the task.
 --
--- Each step names the number of the step that its caller has read (`turn`). So of two workers that take the same step only the first changes
--- anything, and a worker that was killed has taken a whole step or none.
+-- Each step contains the number of the step that its caller has read (`turn`). So if two workers take the same step,
+-- only the first changes anything, and a worker that was killed has taken a whole step or none.
 --
 -- include calls numbers slot
 
@@ -22,14 +23,14 @@ function acts.read(at)
   return act
 end
 
--- Save a step. `counts` are fields and amounts in turns.
+-- Save a step. In `counts`, fields and amounts alternate.
 function acts.save(act, counts)
   redis.call('HSET', act.progress, 'turn', numbers.exact(act.turn + 1), 'cursor', act.cursor)
   for i = 1, #counts, 2 do redis.call('HINCRBY', act.progress, counts[i], counts[i + 1]) end
   acts.keep(act, KEPT)
 end
 
--- Save a step that was to change `size` tasks, and has changed these.
+-- Save a step that selected `size` tasks and has changed these tasks.
 function acts.save_changed(act, tasks, size)
   local ids = {}
   for i, task in ipairs(tasks) do ids[i] = task.id end
@@ -46,7 +47,8 @@ function acts.touch(id)
   slot.touch(P .. 'act_tasks:' .. id)
 end
 
--- Note a dependent that was canceled with a task of an act. An act whose data has expired can't be undone any more.
+-- Record that a dependent was canceled together with a task of an act. Nothing is recorded if the data of the act has
+-- expired, because the act can't be undone any more.
 function acts.add_dependent(id, task)
   if redis.call('EXISTS', P .. 'act_tasks:' .. id) == 0 then return end
   redis.call('RPUSH', P .. 'act_tasks:' .. id, task.id)

@@ -7,12 +7,12 @@ local charges = {}
 
 local add = records.add -- a local alias, which Lua finds faster: this function is called often
 
--- Charge a task that is handed out. `place` is the user's position in its ring, `organization_place` that of its
--- organization in the shard's ring. Both are nil if the task was handed out by a list of users. In an urgent turn of an
--- organization, the member's task may be of another lane. Returns the cost, and its parts of the lead in the shard's
--- ring and in the organization's ring. Invariant: the user and its organization are charged the same cost. With
--- `fair_by` tasks, a batch counts as one task. `ring_lane` is the lane whose tags are charged, if that is not the
--- task's lane.
+-- Charge a task that is handed out. `place` is the user's position in its ring, `organization_place` is the position of
+-- its organization in the shard's ring. Both are nil if the task was handed out to a worker that serves a list of
+-- users. In an urgent turn of an organization, the member's task may be of another lane. Returns the cost, and its
+-- parts of the lead in the shard's ring and in the organization's ring. Invariant: the user and its organization are
+-- charged the same cost. With `fair_by` tasks, a batch counts as one task. `ring_lane` is the lane whose tags are
+-- charged, if that is not the task's lane.
 function charges.add(user, place, organization_place, is_companion, lane, organization_lane, ring_lane)
   local cost = options.fair_by_tasks and is_companion and 0 or ring.expected_cost(user)
   rate.forget_step(user)
@@ -41,8 +41,8 @@ function charges.add_tasks(user, tasks, cost)
 end
 
 -- Replace the expected cost of a task that has ended or was given back by the actual cost. Invariant: a task that was
--- given back costs nothing and uses no rate token. A call adds up the costs of a user's ended tasks, and those of its
--- returned tasks. The sums are written when the user's record is saved.
+-- given back costs nothing and uses no rate token. A call adds up the costs of a user's ended tasks, and separately
+-- those of the tasks that were given back. The sums are written when the user's record is saved.
 function charges.settle(user, task, took, waited, is_run)
   local which = is_run and 'ended' or 'given_back'
   local sums = user[which]

@@ -16,10 +16,10 @@ clock.NEVER = 9e15             -- a moment that never comes (in 2255), still an 
 -- left at the last call. Until a lease is renewed this happens only once (`spared` is the end of the last such lease),
 -- so a lease that is never renewed lasts at most twice as long.
 --
--- While a worker runs, a call comes at least with each heartbeat, three times in the length of a lease. So if a
--- heartbeat came within half a lease before the last call, and then no call came for half a lease, the clock was
--- changed. A smaller step ends no lease, because a renewed lease has two thirds of its length left at the next
--- heartbeat. If the clock was not changed (all workers died or were cut off at once), their tasks wait for the
+-- While a worker runs, the server receives a call at least with each heartbeat, which is three times in the length of a
+-- lease. So if a heartbeat came within half a lease before the last call, and then no call came for half a lease, the
+-- clock was changed. A smaller step ends no lease, because a renewed lease has two thirds of its length left at the
+-- next heartbeat. If the clock was not changed (all workers died or were cut off at once), their tasks wait for the
 -- remaining time of their leases once more.
 local STEP = 120e6
 local function is_step(step)
@@ -38,7 +38,7 @@ local function spare_leases(time)
     counters.shard.spared = tonumber(ends[i + 1]) + step
     moved[i], moved[i + 1] = numbers.exact(counters.shard.spared), ends[i]
   end
-  redis.call('HSET', K.stats, 'revision', '', 'spared', numbers.exact(counters.shard.spared)) -- written first, so that a lease is never moved twice
+  redis.call('HSET', K.stats, 'revision', '', 'spared', numbers.exact(counters.shard.spared)) -- written before the leases, so that no lease is extended twice
   for i = 1, #moved, CHUNK do
     redis.call('ZADD', started, unpack(moved, i, math.min(i + CHUNK - 1, #moved)))
   end

@@ -1,9 +1,9 @@
--- The counters of the shard. A call reads the counters in `STATS` together and writes the changed ones together. A call
--- only adds to other counters.
+-- The counters of the shard. A call reads the counters in `STATS` together, and writes those that changed together. To
+-- any other counter, a call only adds.
 --
--- Reading and converting the counters takes a quarter of the time of a push of one task, so a function keeps them until
--- its next call, with their `revision`. Each write sets the revision, in the same command, to a text that no other
--- write uses. If the revision on the server is the kept one, no counter was written since.
+-- Reading and converting the counters takes a quarter of the time of a push of one task, so a function of the server
+-- keeps the counters in memory until its next call, with their `revision`. Each write sets the revision, in the same
+-- command, to a text that no other write uses. If the server still has the same revision, no counter was written since.
 --
 -- include numbers
 
@@ -47,20 +47,20 @@ local function read(last) return redis.call('HMGET', key, unpack(STATS, 1, last)
 local changed, added = {}, {}
 
 function counters.read()
-  if next(changed) then -- left over from a previous call that failed
+  if next(changed) then -- a previous call that failed may have left changes
     counters.forget()
     changed = {}
   end
-  if next(added) then added = {} end -- most calls leave this table empty, so it is replaced only if it was used
+  if next(added) then added = {} end -- most calls leave this table empty, and a new table costs time
   key = K.stats
   shard = kept[key]
   if not shard or read(1)[1] ~= shard.revision then return counters.read_again() end
   counters.shard = shard
 end
 
--- Compare the format of the data (engine/model/data_format.py) with that of this release. A function does this only
--- when other code has written since its last call, so it costs no command. Data without a number are of the first
--- format. A shard without data has no format.
+-- Compare the format of the data (engine/model/data_format.py) with that of this release. The comparison needs no
+-- command: a function of the server makes it only after another function has written, when it reads the counters
+-- anyway. Data without a number are of the first format. A shard without data has no format.
 local function check_format()
   local found = shard.format > 0 and shard.format or shard.clock > 0 and 1 or frame.format
   if found ~= frame.format then
@@ -102,7 +102,7 @@ local function write(moment)
     n = n + 2
   end
   redis.call('HSET', key, unpack(written, 1, n))
-  for i = 3, n, 2 do changed[written[i]] = nil end -- a new table would grow again with each field
+  for i = 3, n, 2 do changed[written[i]] = nil end -- clear the table and keep it: a new table would grow again with each field
   shard.revision = revision
   keep_stats()
 end
@@ -121,7 +121,8 @@ function counters.count(field, amount)
   end
 end
 
--- Note that something is due at this moment. `look` is never later than the earliest due moment.
+-- Note that work is due at this moment. Invariant: `look`, the moment of the next check, is never later than the
+-- earliest due moment.
 function counters.note_due(moment)
   if shard.look == 0 or moment < shard.look then set('look', moment) end
 end

@@ -17,7 +17,7 @@ end
 -- promotion the wait counts from the promotion.
 function deadlines.starving(task)
   local threshold = task.priority <= 3 and options.starves_after[task.priority] or 0
-  if threshold == 0 or task.limits then return nil end -- its limits by key decide when the task starts
+  if threshold == 0 or task.limits then return nil end -- a task with limits by key is never promoted
   local promoted_at = task.raw.promoted_at
   return (promoted_at and math.max(task.ready, numbers.read(promoted_at)) or task.ready) + threshold
 end

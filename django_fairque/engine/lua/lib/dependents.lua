@@ -1,10 +1,10 @@
 -- Resolve the dependents of a task that has ended. Used by settle, sweep and all commands that end tasks.
 --
--- If B waits for A, this edge is in two sets: `deps:waiting:{A}` (the tasks that wait for A) and `deps:blocked:{B}`
--- (the tasks for which B waits). B is also in `deps:reacting:{A}` if its policy is not to wait when A fails. When a
--- task with dependents ends, it is added to `resolving`. Its dependents are then resolved in slices, by the call that
--- ended it and by later calls. If A has more dependents than a slice, the dependents of users with few deferred tasks
--- are also in `deps:first:{A}` and are resolved first (`note_first` in lib/push_dependencies.lua).
+-- If task B waits for task A, this edge is stored in two sets: `deps:waiting:{A}` (the tasks that wait for A) and
+-- `deps:blocked:{B}` (the tasks for which B waits). B is also in `deps:reacting:{A}` if B must run or be canceled when
+-- A fails. When a task with dependents ends, it is added to `resolving`. Its dependents are then resolved in slices, by
+-- the call that ended it and by later calls. If A has more dependents than a slice, the dependents of users with few
+-- deferred tasks are also in `deps:first:{A}` and are resolved first (`note_first` in lib/push_dependencies.lua).
 --
 -- include numbers calls keys options counters clock slot statistics writes outbox history records users saving task_record mirrors edges moves acts
 
@@ -40,8 +40,8 @@ local function cancel_dependent(task, reason, act)
 end
 
 -- Add the dependents with these ids to `tasks`, up to `limit`. If the ended task has failed (`is_failed`), add only
--- dependents whose policy is to run or to be canceled then. The others go on waiting, because the failed task may be
--- requeued.
+-- dependents whose policy is to run or to be canceled then. The other dependents stay deferred, because the failed task
+-- may be requeued.
 local function add_dependents(tasks, source, ids, limit, seen, is_failed)
   for _, id in ipairs(ids) do
     if #tasks >= limit then return end
@@ -53,7 +53,7 @@ local function add_dependents(tasks, source, ids, limit, seen, is_failed)
         tasks[#tasks + 1] = task
       end
     elseif not seen[id] then
-      writes.srem(source, id) -- this entry's task is not deferred any more
+      writes.srem(source, id) -- the entry is outdated: its task is not deferred any more
     end
     seen[id] = true
   end
@@ -63,7 +63,7 @@ end
 local function next_dependents(source, ended, limit, is_failed)
   local tasks, seen = {}, {}
   local ids = calls.attempt('SRANDMEMBER', source, limit) or {}
-  if #ids == limit then -- the set may have more members
+  if #ids == limit then -- the set may have more members than were read
     add_dependents(tasks, keys.first(ended), calls.attempt('SRANDMEMBER', keys.first(ended), limit) or {}, limit, seen, is_failed)
   end
   add_dependents(tasks, source, ids, limit, seen, is_failed)
@@ -97,8 +97,8 @@ local function tell_shards(blocker)
   for _, shard in ipairs(blocker.watchers or {}) do outbox.post('tell:' .. shard .. ':' .. blocker.id, blocker.state) end
 end
 
--- Resolve at most `limit` dependents. Returns whether there are more. If an ended task has dependents left, they are
--- resolved in the next turn of its user.
+-- Resolve at most `limit` dependents. Returns whether there are more. If an ended task has dependents left, a later
+-- call resolves them, when it is the turn of the task's user again.
 function dependents.resolve(limit)
   limit = math.min(limit, edges.MOST_RESOLVED)
   while limit > 0 do

@@ -37,8 +37,8 @@ end
 
 local function due_tasks(state, limit) return tasks_of(due_work.read_due(K['state:' .. state], limit), state) end
 
--- Add due tasks that are missing in their users' index of scheduled tasks to it. An older release or damage leaves them
--- out.
+-- Add due tasks to their users' index of scheduled tasks if they are missing there. An older release, or damage of the
+-- data, can be the cause.
 local function note_unknown(limit)
   for _, task in ipairs(due_tasks('scheduled', limit)) do
     local due = numbers.read(task.raw.due) or clock.now
@@ -201,8 +201,8 @@ function due_work.start(limit)
   if dependents.resolve(limit) then due_work.has_more = true end
 end
 
--- Set the moment of the next due work. Work that lets no task start, such as the deletion of ended tasks, does not
--- count, because such work must not delay a pop.
+-- Set the moment at which the next work is due. Work that lets no task start, such as the deletion of ended tasks, is
+-- ignored, because a pop must not do such work before it hands out tasks.
 function due_work.set_next()
   if due_work.has_more or redis.call('EXISTS', K.resolving) == 1 then return counters.set('look', clock.now) end
   local earliest = counters.shard.paused > 1 and counters.shard.paused or clock.NEVER

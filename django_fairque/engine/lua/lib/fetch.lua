@@ -21,8 +21,8 @@ local function batch_sizes_of(text)
 end
 
 -- Return, separated by colons: the position of the next user ('' if there is none), its arrival if it is a newcomer,
--- the tag below which other users are overdue, 1 if users wait that are not newcomers, the first letters of the lanes
--- with users that can be served, and the lowest `urgent_tag`.
+-- the tag below which other users are overdue, 1 if users are waiting that are not newcomers, the first letters of the
+-- lanes with users that can be served, and the lowest `urgent_tag`.
 local function place_in_ring(served_lists, limit)
   local last, place, came, found, urgent_tag, shard = served_lists[#served_lists], '', '', '', '', counters.shard
   local turn = ring.newcomers_turn(shard)
@@ -32,7 +32,7 @@ local function place_in_ring(served_lists, limit)
     if shard['depth:7'] > 0 then urgent_tag = redis.call('ZRANGE', K.urgent, 0, 0, 'WITHSCORES')[2] or '' end
     if urgent_tag ~= '' then found = found .. 'u' end
     if shard['depth:0'] > 0 and redis.call('ZCARD', K.bulk) > 0 then found = found .. 'b' end
-    if place == '' and (found ~= '' or ring.has_anyone()) then place = exact(shard.vtime) end -- users wait, but only in other lanes
+    if place == '' and (found ~= '' or ring.has_anyone()) then place = exact(shard.vtime) end -- users are waiting, but only in other lanes
     if place ~= '' and tonumber(place) < 0 then
       local first = turn > shard.vtime and redis.call('ZRANGEBYSCORE', K.ring, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
       if first and tonumber(first) < turn then place = first else place, came = exact(turn), place end
@@ -128,7 +128,7 @@ function fetch.append_leases(reply, tasks, payloads, lease_end)
 end
 
 -- Answer a repeated call, whose first reply was lost: return the leases that the first call gave and that the worker
--- still has. `stored` has the token of the first lease, and the ids of the tasks in the order of their tokens.
+-- still has. `stored` contains the token of the first lease, and the ids of the tasks in the order of their tokens.
 local function replay(reply, stored, lease_end)
   local list, tasks = lists.unpack(stored), {}
   local before = (tonumber(list[1]) or 0) - 2
@@ -149,14 +149,14 @@ local function bury_expired()
   for _, id in ipairs(next_task.dropped_ids) do writes.zrem(K['state:queued'], id) end
 end
 
--- Append the leases of up to `limit` turns to `reply`. ARGV has from `at` on: worker, lease (us), woken, begin and
--- until (`selection.select`), users, steal targets, batch sizes, limits of lanes. With `is_look` and a limit of 0, only
--- the figures for `fetch.next_place` are computed. Returns the result of `selection.select`, for `fetch.next_place`,
--- and whether tasks were handed out (a repeated call hands out none).
+-- Append the leases of up to `limit` turns to `reply`. ARGV contains, from index `at` on: worker, lease (us), woken,
+-- begin and until (`selection.select`), users, steal targets, batch sizes, limits of lanes. With `is_look` and a limit
+-- of 0, only the figures for `fetch.next_place` are computed. Returns the result of `selection.select`, for
+-- `fetch.next_place`, and whether tasks were handed out (a repeated call hands out none).
 function fetch.hand_out(reply, limit, at, is_look)
   local worker, lease, woken_as = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2]
   local woken, has_waited, is_again = woken_as ~= '0', woken_as == '2' or woken_as == '3', woken_as == '3'
-  -- A worker whose call has waited may have died meanwhile. Then it gets no tasks, because nobody would run them.
+  -- If the call arrived late, its worker may have died. Such a worker gets no tasks, because nobody would run them.
   if has_waited and not redis.call('ZSCORE', P .. 'workers', worker) then limit = 0 end
   is_look = is_look and options.is_spread and limit == 0 and ARGV[at + 5] ~= '*'
   local steal = at + 6 + (tonumber(ARGV[at + 5]) or 0)
@@ -207,7 +207,7 @@ function fetch.hand_out(reply, limit, at, is_look)
   local stored = redis.call('SET', K.reply, packed, 'NX', 'GET', 'PX', replies.ttl(#packed))
   if stored then
     replay(reply, stored, lease_end)
-    ring.wake_if(woken) -- wake other workers: the marker may have been taken over a connection that was given up
+    ring.wake_if(woken) -- wake other workers: the reply that took the marker may have gone to a connection that was closed
     return served_lists
   end
 
@@ -224,7 +224,7 @@ function fetch.hand_out(reply, limit, at, is_look)
       'started', clock.now_text, 'deliveries', argument(task.deliveries), 'cost', argument(task.cost),
       unpack(marks_of(task)))
     task.deadline = deadlines.to_start(task)
-    if task.deadline < now and task.raw.warn ~= 'missed' then -- a missed SLA is counted once, and not again at a retry
+    if task.deadline < now and task.raw.warn ~= 'missed' then -- a missed SLA is counted only once per task, not again at a retry
       task.raw.cause = task.raw.cause or sla.cause(task)
       redis.call('HSET', task.key, 'warn', 'missed', 'cause', task.raw.cause)
       counters.count('sla_violated', 1)

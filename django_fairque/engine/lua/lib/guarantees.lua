@@ -1,10 +1,11 @@
 -- The shares of the worker time that are guaranteed to organizations. An organization gets at least its share while it
 -- has tasks that can start.
 --
--- While such an organization waits, the amount that it is owed grows by `share × cost` when a task of another user is
--- charged, and shrinks by `(1 − share) × cost` when a member's task is charged, in any lane and also in turns of the
--- ring. The organization goes next, before the ring, if it is owed the expected cost of a task and has less than its
--- share of the running tasks. So its share is a minimum, and others use the unused part.
+-- While an organization with a share is waiting, the amount that it is owed grows by `share × cost` when a task of
+-- another user is charged, and shrinks by `(1 − share) × cost` when a member's task is charged, in any lane and also in
+-- turns of the ring. The organization is served next, before the entries of the ring, if it is owed the expected cost
+-- of a task and has less than its share of the running tasks. So its share is a minimum, and other users may use the
+-- part that it does not need.
 --
 -- `guarantee_clock` is the total cost that was charged on the shard while any of these organizations waited. So the
 -- start of a task changes one number for all of them: an organization is owed `owed + share × (guarantee_clock −
@@ -44,7 +45,7 @@ function guarantees.charge(ring_owner, cost)
   if ring_owner.owed_from then set(ring_owner, 'owed_from', counters.shard.guarantee_clock) end
 end
 
--- Return whether the organization goes next, before the ring.
+-- Return whether the organization is served next, before the entries of the ring.
 function guarantees.is_due(organization)
   local cost = ring.expected_cost(organization)
   return owed(organization) >= cost and organization.run < organization.share * (counters.shard.running + 1)
@@ -64,9 +65,10 @@ function guarantees.list_due()
   return names
 end
 
--- Turns of a guaranteed share are charged to the tag, but move it at most `ring.AHEAD` beyond the virtual time.
--- Otherwise the organization would have no turn in the ring for as long as it has had more than the others. `before` is
--- the tag before the turn. Invariant: a correction of the running tasks moves no tag below the current virtual time.
+-- Lower the tag of an organization after a turn that it got because of its guaranteed share: the tag rises to at most
+-- `ring.AHEAD` beyond the virtual time. Without this bound the organization would get no turn in the ring until the
+-- others have received as much. `before` is the tag before the turn. Invariant: a correction of the running tasks moves
+-- no tag below the current virtual time.
 function guarantees.limit_tag(organization, before)
   local ahead = organization.ring_owner.vtime + math.max(ring.AHEAD, ring.pending(organization) / organization.weight)
   if organization.tag > math.max(before, ahead) then set(organization, 'tag', math.max(before, ahead)) end

@@ -9,7 +9,7 @@ local heads = {}
 -- A head has four parts: the user, the moment of creation, the trace ('' if there is none), and the values that all
 -- tasks with the same form have in common. JSON contains none of the separating characters. A task has no head if its texts contain
 -- such a character, if the head would be longer than `MOST`, or if the task counts against a limit on bytes.
-local SIGN, BETWEEN = '\31', '\29' -- `SIGN` is before each part and after the last part, `BETWEEN` is between the values of the last part
+local SIGN, BETWEEN = '\31', '\29' -- `SIGN` is before each part and after the last part, `BETWEEN` separates the values of the last part
 local PATTERN = '^\31([^\31]*)\31([^\31]*)\31([^\31]*)\31([^\31]*)\31()'
 local FIELDS = { 'priority', 'max_retries', 'name', 'timeout', 'retries', 'max_deliveries' } -- the fields that tasks of one form share
 heads.MOST = 500 -- most bytes of a head

@@ -1,11 +1,12 @@
 -- The lanes: urgent, normal and bulk tasks across all users. A lane changes when a user is served, not how much worker
 -- time the user gets: each start is charged to the user's tag, in every lane.
 --
--- - Urgent tasks go first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time. So
---   urgent tasks borrow from the share of their own user.
--- - Bulk tasks go when there are no other tasks.
--- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a lane goes next if it
---   is owed the expected cost of its first task, and has less than its least share of the running tasks.
+-- - Urgent tasks are served first while the `urgent_tag` of their user is at most `ring.AHEAD` beyond the virtual time.
+--   So urgent tasks use up the share of their own user earlier.
+-- - Bulk tasks are served when no other tasks can start.
+-- - A lane that has queued tasks is owed its least share of the worker time, in `owed:normal` and `owed:bulk`. Such a
+--   lane is served next if it is owed the expected cost of its first task, and has less than its least share of the
+--   running tasks.
 --
 -- include options counters ring
 
@@ -58,8 +59,8 @@ function lanes.account(lane, tasks, cost)
   if cost ~= 0 then charge(lane, cost) end
 end
 
--- Return whether a lane is owed a task, and runs less than its least share, as far as this is known before its first
--- task is read.
+-- Return whether a lane is owed a task and has less than its least share of the running tasks. The cost of its first
+-- task is not read yet, so the lane may turn out to be owed too little.
 function lanes.may_be_due(lane)
   local shard = counters.shard
   if shard['owed:' .. lane] < (options.fair_by_tasks and ring.TASK_COST or ring.LEAST_COST) then return false end
@@ -67,7 +68,7 @@ function lanes.may_be_due(lane)
   return running < least_share(lane) * (shard.running + 1)
 end
 
--- Return whether a lane goes before the lanes above it, because it is owed its least share. `one` is the user or
+-- Return whether a lane is served before the lanes above it, because it is owed its least share. `one` is the user or
 -- organization that is next in this lane.
 function lanes.is_due(lane, one)
   if not lanes.may_be_due(lane) then return false end

@@ -7,8 +7,8 @@ local leases = {}
 local WAITED = { [0] = 'wait:0', 'wait:1', 'wait:2', 'wait:3', 'wait:4', 'wait:5', 'wait:6', 'wait:7' }
 local SINCE_FIRST = { urgent = 'wait_urgent', normal = 'wait', bulk = 'wait_bulk' } -- by lane: the histogram of all waits since the first task
 
--- Close a lease, whatever happens to the task next. If `took` is nil, the run time counts from the pop. Returns the
--- sums of the user (`charges.settle`).
+-- Close a lease. The caller decides the next state of the task. If `took` is nil, the run time counts from the pop.
+-- Returns the sums of the user (`charges.settle`).
 function leases.close(user, task, took, is_run)
   runs.forget(task.key)
   writes.zrem(K['state:started'], task.id)
@@ -37,12 +37,12 @@ end
 -- Give a task back to its old position in the queue. The task returns after `delay`, or after a pause if it was handed
 -- out often without an outcome. If that happened too often, it becomes a dead letter.
 --
--- Every task that was running when its process died is a suspect, and workers run a suspect alone. So the first crash
--- never makes a dead letter, because another task may have caused it. From then on a crash has only one possible cause.
--- A task whose own limit is 1 delivery is different: its code must not begin a second time, whatever ended the first
--- run.
+-- Every task that was running when its process died is a suspect, and workers run a suspect alone. So a first crash
+-- never makes a task a dead letter, because another task may have caused the crash. A later crash can only have been
+-- caused by the task that ran alone. A task whose own limit is 1 delivery is different: its code must not begin a
+-- second time, whatever ended the first run.
 function leases.give_back(user, task, kind, reason, trace, delay)
-  if kind ~= 'released' or task.has_started then -- counts how often the task was given back after it had begun
+  if kind ~= 'released' or task.has_started then -- the number of times that the task was given back after it had begun
     local times = (tonumber(task.raw.returned) or 0) + 1
     redis.call('HSET', task.key, 'returned', numbers.exact(times))
     if times % 10 == 0 then alerts.add('given_back', task, times) end
@@ -77,13 +77,13 @@ function leases.give_back(user, task, kind, reason, trace, delay)
   return 4
 end
 
--- Call it when a lease was closed after a run. `result`: finished, failed or (nil) neither, such as a Retry.
+-- Count an attempt whose lease was closed. `result` is finished, failed, or nil for neither, such as a Retry.
 function leases.note_attempt(task, result, release)
   user_periods.note_attempt(task, result)
   task_names.note(task, result == 'failed', release)
 end
 
--- Give back a task whose worker is gone, so that nobody will report its attempt.
+-- Give back a task whose worker no longer exists and so will not report the attempt.
 function leases.give_back_unreported(task, kind, reason)
   if leases.give_back(task.owner, task, kind, reason, '') == 3 then alerts.add('died', task, reason) end
   if kind ~= 'released' then

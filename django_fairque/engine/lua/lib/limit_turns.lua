@@ -1,9 +1,11 @@
--- Turns at limits that have a free place: choose the next user at a limit, and its next task. Used by lib/turns.lua.
+-- Turns at limits that have room for another task: choose the next user at a limit, and its next task. Used by
+-- lib/turns.lua.
 --
--- The first user at a limit goes next, before the ring, if its tag in the ring is at most `ring.AHEAD` beyond the
--- virtual time. If the ring is empty, this bound does not apply. The cost is charged to the user's tag in the ring and
--- to its tag at the limit, so no user gains anything in total. A user that can't start a task, or is too far ahead, is
--- parked: it is removed from the limit until that has changed, so no call examines it meanwhile.
+-- The first user at a limit is served next, before the entries of the ring, if its tag in the ring is at most
+-- `ring.AHEAD` beyond the virtual time. If the ring is empty, the user is served in any case. The cost is charged to
+-- the user's tag in the ring and to its tag at the limit, so no user gets more than its share in total. A user that
+-- can't start a task, or is too far ahead, is parked: it is removed from the limit until it can start a task again, so
+-- no call examines it before.
 --
 -- include calls keys counters clock slot writes records organizations ring users limits heap task_record next_task
 
@@ -11,7 +13,7 @@ local limit_turns = {}
 
 local LANES = { 'urgent', 'normal', 'bulk' }
 local PAGE, MOST_PAGES = 16, 4 -- the number of limits in a page, and of pages that a call reads
-local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- users that a call examines in vain, in total and at one limit
+local MOST_USERS, MOST_OF_LIMIT = 40, 8 -- the number of users that a call examines although they can't start a task, in total and at one limit
 local MOST_RETURNING = 16 -- parked users or organizations that return in a call, each at up to `MOST_PARKED` limits
 local MOST_PARKED = 8
 
@@ -56,8 +58,8 @@ local function users_at(list, limit, lane)
   return found
 end
 
--- Return the line of this lane at a limit, with the present place of its first user: a turn in another lane may have
--- moved this user since it was read.
+-- Return the users of this lane at a limit, with the current position of the first user: a turn in another lane may
+-- have moved it since it was read.
 local function line_up(list, limit, lane)
   local found = users_at(list, limit, lane)
   while found.size > 0 do
@@ -102,9 +104,9 @@ local function find_obstacle(user, lane, is_bounded)
   return nil
 end
 
--- Added to the position of urgent entries in `parked:{one}`, so that they come first and can be read alone.
+-- Added to the scores of urgent entries in `parked:{one}`, so that these entries come first and can be read alone.
 local URGENT_FIRST = -1e15
--- Let `ring.note_parked` write the place of a user or organization in `parked` again, when its record is saved.
+-- Let `ring.note_parked` write the score of a user or organization in `parked` again, when its record is saved.
 local function note_change(one)
   records.set(one, 'parked', one.parked)
   one.has_parked = true
@@ -157,8 +159,8 @@ local function unpark(list, one, is_bounded)
   note_change(one)
 end
 
--- Let users that were parked and may start now return to their limits: once in a call, and once more when the ring
--- becomes empty.
+-- Let parked users that may start tasks now return to their limits: once in a call, and once more when the ring becomes
+-- empty.
 local function unpark_some(list, is_bounded)
   if counters.shard.parked <= 0 or has_unparked[is_bounded] then return end
   has_unparked[is_bounded] = true
@@ -198,7 +200,7 @@ local function first_user(list, limit, lane, is_bounded)
   return nil
 end
 
--- Let the users that were skipped as too far ahead start, because the ring is empty.
+-- Let users start tasks that were skipped because they were too far ahead: now the ring is empty.
 local function return_skipped(list)
   for _, one in ipairs(skipped) do
     heap.push(one.line, one.place, one.user.name)
@@ -215,7 +217,7 @@ function limit_turns.park_skipped()
 end
 
 -- Return the next turn at the limits in this lane, or nil: a table with `limit`, `user`, and `one`, which is the user
--- or its organization. Limits take turns.
+-- or its organization. The limits are served one after the other.
 function limit_turns.first(list, lane, is_bounded)
   list.limit_pages = list.limit_pages or { urgent = { at = 1, read = 0 }, normal = { at = 1, read = 0 }, bulk = { at = 1, read = 0 } }
   unpark_some(list, is_bounded)
@@ -237,8 +239,8 @@ function limit_turns.first(list, lane, is_bounded)
   return nil
 end
 
--- Take the user's next task at the limit, and a place at each of the task's limits. Return nil if the user has no task
--- that can start.
+-- Take the user's next task at the limit, and count it at each of its limits. Return nil if the user has no task that
+-- can start.
 local MOST_TASKS = 8
 function limit_turns.take(turn)
   local limit, user, lane = turn.limit, turn.user, turn.lane
@@ -263,7 +265,7 @@ function limit_turns.take(turn)
 end
 
 -- Return another waiting task with the same name and limits for a batch, or nil if the next task differs. All tasks of
--- a batch take one place together.
+-- a batch count as one task at the limit.
 function limit_turns.take_companion(turn, task)
   local limit, user = turn.limit, turn.user
   local window = window_of(limit, user, turn.lane)
@@ -278,8 +280,8 @@ function limit_turns.take_companion(turn, task)
   return another
 end
 
--- Charge a turn to the places that the user has in other lanes of a limit: all lanes count together. `lane` is nil if the
--- turn was at another limit.
+-- Charge a turn to the user's entries in the other lanes of a limit too, because all lanes count together. `lane` is nil
+-- if the turn was at another limit.
 local function charge_other_lanes(limit, user, lane, amount)
   for _, other in ipairs(LANES) do
     local entry = other .. user.name

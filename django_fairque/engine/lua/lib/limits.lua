@@ -4,12 +4,12 @@
 -- - A shared limit is a small fair queue. A task with shared limits waits at one of them: at its first full limit, or
 --   else at its first shared limit. The users at a limit are ordered by tags of that limit (start-time fair queueing,
 --   as in lib/ring.lua). lib/limit_turns.lua hands out these tasks.
--- - A limit of one user has no queue of users. If the limit has a place, a task is admitted to the user's own queues.
---   Other tasks wait at the limit.
+-- - A limit of one user has no queue of users. If the limit is not full, a task is admitted to the user's own queues.
+-- Other tasks wait at the limit.
 --
--- A task takes a place at each of its limits when it gets its lease, and gives the places back when the lease ends.
--- Invariants: only this changes `running`, and a limit of one user never has a free place while its tasks wait (or it
--- is in `throttled` until it opens).
+-- A task is counted in `running` at each of its limits from the moment when it gets its lease until the lease ends.
+-- Invariants: nothing else changes `running`, and a limit of one user is full while tasks wait there (or it is in
+-- `throttled` until it opens).
 --
 -- include numbers calls keys lists counters clock slot writes records ring queues task_record
 
@@ -68,8 +68,8 @@ function limits.free(limit)
   return math.min(places, limit.burst - math.ceil(math.max(0, limit.tat - clock.now) / limit.gap))
 end
 
--- From when the limit has a place (for critical and urgent tasks), or if it has one, one more than it has admitted tasks, as far as the time
--- decides.
+-- Return the moment from which the limit has room for a critical or urgent task or, if it has room now, for one more
+-- task than are admitted. Only closing and the rate are considered, and not the running tasks.
 local function opens_at(limit)
   local at = limit.closed or 0
   if not limit.gap then return at end
@@ -104,8 +104,8 @@ function limits.of(task, is_push, user_name)
   return found
 end
 
--- Use the keys at which a task of this user may wait once before the first write, so that a key that can't be used ends the call
--- before anything is written (`slot.touch`).
+-- Touch the keys at which a task of this user may wait before the first write, so that a key that can't be used ends
+-- the call before anything is written (`slot.touch`).
 local function touch_places(task, user)
   for _, limit in ipairs(limits.of(task)) do
     slot.touch(keys.limit_queue(limit.id, user.name))
@@ -118,7 +118,7 @@ local function touch_places(task, user)
 end
 
 -- Read the tasks that can be admitted at a limit of one user after the changes of this call. A task with several limits
--- may wait at another limit instead, so further tasks are read in its place.
+-- may wait at another limit instead, so some further tasks are read too.
 local function read_heads(limit)
   local free = limits.free(limit) + limit.ending
   local wanted = math.min(limit.waiting, math.max(free - limit.admitted, math.min(1, free)))
@@ -164,13 +164,13 @@ function limits.reconsider(id, load_user)
   if not limit.has_queue then
     limit.owner = load_user(limits.owner_name(id))
     read_heads(limit)
-    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- the count was wrong: no task waits
+    if limit.waiting > 0 and limits.free(limit) > limit.admitted and not limit.heads[1] then set(limit, 'waiting', 0) end -- correct the count: no task waits
   end
   return limit
 end
 
--- Correct one limit, drawn at random among those with waiting tasks. An admitted task that was lost on the server keeps its limit full until
--- this finds that the user has no ready tasks.
+-- Correct one limit, drawn at random among those with waiting tasks. An admitted task that was lost on the server keeps
+-- its limit full until this function finds that the user has no ready tasks.
 function limits.correct_one(load_user)
   local id = limits.are_waiting() and redis.call('ZRANDMEMBER', K.limits)
   local user_name = id and limits.owner_name(id)
@@ -180,7 +180,8 @@ function limits.correct_one(load_user)
   limits.reconsider(id, load_user)
 end
 
--- Whether a task is refused because a limit at which it must not wait has no place. Its limits have the values that it names.
+-- Return whether a task is refused because a limit at which it must not wait is full. The limits already have the
+-- values that the task contains.
 local function flags_of(task) return function(i) return lists.unpack(task.limits)[5 * i] end end
 function limits.refuses(task, user_name)
   local flags = flags_of(task)
@@ -218,8 +219,8 @@ local function wait_at(limit, user, task)
   count_waiting(limit, user, task.priority, 1)
 end
 
--- Return whether a task of this priority may be admitted. A critical or urgent task is also admitted beyond the places,
--- so that it does not wait behind other tasks. Each start checks the places again.
+-- Return whether a task of this priority may be admitted. A critical or urgent task is admitted even if the limit is
+-- full, so that it does not wait behind other tasks. Each start checks the limit again.
 local function can_admit(limit, priority)
   local free = limits.free(limit)
   return free > limit.admitted or ADMITTED[priority] and free > limit[ADMITTED[priority]] or false
@@ -275,8 +276,8 @@ function limits.leave(user, task)
   return true
 end
 
--- Take a place at each limit for a task that is to start. If a limit has no place, the task waits there. Return whether
--- the task starts.
+-- Count a task that is to start at each of its limits. If a limit is full, the task waits there. Return whether the
+-- task starts.
 function limits.begin(user, task)
   local found = limits.of(task)
   for _, limit in ipairs(found) do
@@ -294,8 +295,8 @@ function limits.begin(user, task)
   return true
 end
 
--- Give back the places of a task whose lease has ended. `difference` is its actual cost minus the expected cost. A task
--- that was given back without a run also returns its rate token.
+-- Subtract a task whose lease has ended from its limits. `difference` is its actual cost minus the expected cost. A
+-- task that was given back without a run also returns its rate token.
 function limits.finish(user, task, difference, is_run)
   for _, limit in ipairs(limits.of(task)) do
     if not task.is_companion then
@@ -354,8 +355,8 @@ local function arrive(one)
   end
 end
 
--- Write the limit's entries in the indexes. Invariant: `limited:{lane}` has each limit with a free place at which
--- users wait in this lane.
+-- Write the limit's entries in the indexes. Invariant: `limited:{lane}` contains each limit that is not full and at
+-- which users wait in this lane.
 local function save_places(limit)
   local free, listed, at = limits.free(limit), 0, nil
   for _, lane in ipairs(LANES) do
@@ -399,7 +400,7 @@ local function save_limit(limit)
   if limit.waiting == 0 then -- no task waits, so no user is at the limit
     for _, lane in ipairs(LANES) do
       if limit[USERS[lane]] > 0 then
-        writes.flush() -- a user may have returned in this call
+        writes.flush() -- a parked user may have returned to the limit in this call
         redis.call('DEL', keys.limit_users(limit.id, lane))
         set(limit, USERS[lane], 0)
       end
@@ -426,7 +427,7 @@ local function save_limit(limit)
     if not is_used then redis.call('PEXPIRE', limit.key, time_left) elseif was_idle then redis.call('PERSIST', limit.key) end
   else
     if not limit.is_new then redis.call('DEL', limit.key, keys.limit_tags(limit.id)) end
-    by_id[limit.id] = nil -- the next use reads the limit again
+    by_id[limit.id] = nil -- so that the next use in this call reads the limit again
   end
   limit.is_new = false
   records.forget_changes(limit)

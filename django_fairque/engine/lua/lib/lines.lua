@@ -7,9 +7,9 @@ local lines = {}
 
 local push = heap.push -- called often
 
--- Users are read in pages of `step`. In the ring's order newcomers come first, and a page mostly has the first of the
--- others too. `at` is how many entries were read in this order, `others_read` how many of the others, `last` the tag of
--- the last of the others. Without a key nothing is read.
+-- Users are read in pages of `step`. In the ring's order newcomers come first, and a page mostly contains the first of
+-- the other users too. `at` is the number of entries that were read, `others_read` is the number of those that are no
+-- newcomers, and `last` is the tag of the last of these. Without a key nothing is read.
 function lines.new(key, step)
   return {
     key = key, step = step, newcomers = heap.new(), others = heap.new(), at = 0, others_read = 0, last = -math.huge,
@@ -44,7 +44,8 @@ local function read_page(line, names, of_others)
   line.has_all_newcomers = line.has_all_newcomers or others > 0 or is_end
 end
 
--- Read the first page, and add the names of its users to `names`. Return the first place, or nil if nobody is there.
+-- Read the first page, and add the names of its users to `names`. Return the first position, or nil if there are no
+-- users.
 function lines.read_first(line, names)
   if line.at == 0 then read_page(line, names) end
   return line.newcomers.place[1] or line.others.place[1]
@@ -57,7 +58,7 @@ local function read_next(line, of_others)
 end
 
 -- Return the group (newcomers or others) whose first user is next, and the position of that user: its tag, or for a
--- newcomer the tag up to which others go first. Without `is_in_turn` (for a list of users) no user is overdue.
+-- newcomer the tag up to which others go first. `is_in_turn` is false for a list of users: then no user is overdue.
 function lines.next(line, ring_owner, is_in_turn)
   local newcomers, others, turn = line.newcomers, line.others, nil
   if newcomers.size == 0 and not line.has_all_newcomers then read_next(line) end

@@ -1,17 +1,17 @@
 -- Serve a list of users (`--users`) independently of the order of the ring. Used by lib/selection.lua and
 -- lib/turns.lua.
 --
--- A list of users is served out of turn. No user may lose a turn by this, neither other users nor those of the list. So
--- the virtual time does not move, and the cost of the list's tasks (`credit`, kept for each user and organization) is
--- subtracted from the tags again: the amount that all users of the list that can be served have received, so that their
--- order among each other stays.
+-- A worker with a list of users serves them independently of the ring's order. No user may lose a turn because of this,
+-- neither other users nor those of the list. So the virtual time does not move, and the cost of the list's tasks
+-- (`credit`, kept for each user and organization) is subtracted from the tags again: the amount that all users of the
+-- list that can be served have received, so that their order among each other stays.
 --
 -- include options counters records ring
 
 local list_credit = {}
 
--- Return the state of one list: `ring_owners`, the owners of its users' rings, and `has_come`, which says for each ring
--- owner and user whether the user has come since its last turn.
+-- Return the state of one list: `ring_owners`, the owners of its users' rings, and `has_come`: for each ring owner and
+-- user, whether the user has entered the ring since its last turn.
 function list_credit.new() return { ring_owners = {}, has_come = {} } end
 
 function list_credit.note(credit, one, place)
@@ -44,8 +44,8 @@ local function least(credit, ring_owner, value_of)
   return found
 end
 
--- Return the lowest tag among the list's users, without users that have come since their last turn. Running tasks do not
--- count, because their expected cost is corrected when they end.
+-- Return the lowest tag among the list's users, without users that have entered the ring since their last turn. Running
+-- tasks do not count, because their expected cost is corrected when they end.
 local function certain(one) return options.fair_by_tasks and one.tag or one.tag - ring.pending(one) / one.weight end
 function list_credit.first(credit, ring_owner) return least(credit, ring_owner, certain) end
 
@@ -60,7 +60,7 @@ function list_credit.take_off(credit)
         if not has_come then
           records.add(one, 'tag', -all_got)
           records.add(one, 'credit', -all_got)
-          one.was_tag = nil -- write the user's position even if it did not change, because it was served since it came
+          one.was_tag = nil -- write the user's position even if it did not change, because the user was served since it entered the ring
         end
       end
     end

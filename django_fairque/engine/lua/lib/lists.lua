@@ -5,7 +5,7 @@ local lists = {}
 
 function lists.pack(list)
   local parts = {}
-  for i = 1, #list do -- make no string for each part: that took as long as handing out a task
+  for i = 1, #list do -- a string for each part would take as much time as handing out a task
     parts[3 * i - 2], parts[3 * i - 1], parts[3 * i] = #list[i], ':', list[i]
   end
   return table.concat(parts)
@@ -15,7 +15,7 @@ function lists.unpack(text)
   while at <= #text do
     local colon = string.find(text, ':', at, true)
     local size = tonumber(string.sub(text, at, colon - 1))
-    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- otherwise the loop would not end
+    if size < 0 then error('expected a packed list, got a part of ' .. size .. ' bytes') end -- a negative length would make the loop endless
     list[#list + 1] = string.sub(text, colon + 1, colon + size)
     at = colon + size + 1
   end

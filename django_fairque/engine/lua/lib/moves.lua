@@ -27,9 +27,10 @@ function moves.to_scheduled(user, task, due, ...)
   queues.schedule(user, task.id, due)
 end
 
--- Return the turn in which the dependents of a user's ended task are resolved. Users take turns, and each ended task of
--- a user gets the turn after its previous one (start-time fair queueing, as in lib/ring.lua). The shard's
--- `resolve_turn` is the turn that was reached last; a user's `resolve_turn` is its next turn.
+-- Return the number of the turn in which the dependents of a user's ended task are resolved. Users take turns: each
+-- ended task of a user gets the number after that of the user's previous ended task (start-time fair queueing, as in
+-- lib/ring.lua). The shard's `resolve_turn` is the latest turn that has begun; a user's `resolve_turn` is its next
+-- turn.
 function moves.next_turn_to_resolve(user)
   local turn = math.max(counters.shard.resolve_turn, user.resolve_turn or 0)
   records.set(user, 'resolve_turn', turn + 1)

@@ -6,8 +6,8 @@ local next_task = {}
 
 local READY = queues.READY
 
--- `skipped`: the number of users whose next tasks have expired and are not removed by this call. Other users take their
--- turns.
+-- `skipped`: the number of users whose next tasks have expired and are not removed by this call. Other users are served
+-- instead.
 each_call(function() next_task.expired, next_task.dropped_ids, next_task.skipped = {}, {}, 0 end)
 
 local WEIGHTS = { 0.2, 0.4, 0.6, 0.8, 1.0 }

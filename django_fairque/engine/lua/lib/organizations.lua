@@ -69,7 +69,7 @@ local function save_organization(organization)
     redis.call('DEL', organization.key)
     writes.zrem(K.groups, organization.name)
     counters.count('groups', -1)
-    by_name[organization.name] = nil -- a later use in this call begins a new organization
+    by_name[organization.name] = nil -- if the organization is used again in this call, it is a new one
   end
   ring.note_place(organization, served)
   records.forget_changes(organization)

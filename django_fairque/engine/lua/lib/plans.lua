@@ -62,7 +62,7 @@ local function deployed_at(version)
 end
 
 -- Give the user the plan that a push contains. Invariant: the plan is not changed by a process with older code
--- (`version`) than that of the current plan, nor by one that looked up the plan earlier (`looked_up`).
+-- (`version`) than that of the current plan, nor by a process that looked up the plan earlier (`looked_up`).
 function plans.offer(user, text, looked_up, version)
   if text == (user.plan or '') or user.is_damaged or is_explicit(user, 'plan') or looked_up < (user.plan_looked_up or 0) then return end
   deployed = deployed or deployed_at(version)

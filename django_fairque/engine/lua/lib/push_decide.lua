@@ -101,7 +101,7 @@ local function replace_waiting(limit)
     local task = task_record.read(id)
     local owner = task and task.state == 'queued' and users.load(task.user)
     if not owner then
-      writes.zrem(key, id) -- left over: its task was lost
+      writes.zrem(key, id) -- an entry whose task was lost
     elseif not (push.is_replaced[id] or owner.is_damaged) then
       push.is_replaced[id] = true
       push.replaced[#push.replaced + 1] = task
@@ -111,7 +111,7 @@ local function replace_waiting(limit)
   end
 end
 
--- Accept a task with limits. At a limit of which the newest task counts, it replaces the earlier tasks of all users.
+-- Accept a task with limits. At a limit with `at_limit="newest"`, the task replaces the earlier tasks of all users.
 local function accept_limits(item)
   limits.touch(item, true)
   for _, limit in ipairs(limits.accept(item)) do

@@ -68,9 +68,9 @@ local function keep_facts(task)
   redis.call('HSET', task.key, unpack(fields))
 end
 
--- Payloads and edges are written before the records. If a push ends in between and is repeated, a task with a record
--- counts as accepted, so everything of it must be there. A payload without a head and a record belongs to no task, and
--- the checker removes it.
+-- Payloads and edges are written before the records. If a push is interrupted and repeated, a task with a record counts
+-- as accepted, so all its other data must exist. A payload without a head and a record belongs to no task, and the
+-- checker removes it.
 local function write_payloads(accepted, moved)
   local payloads = {}
   for _, item in ipairs(moved) do
@@ -106,7 +106,7 @@ local function write_record(item, run, state, due)
   end
   local first, last = {}, {}
   for i = 1, size, 2 do item.before.raw[fields[i]] = nil end
-  item.before.raw.died = nil -- the number of deaths goes on counting, so that a number of an earlier dead letter never names a later one
+  item.before.raw.died = nil -- the number of deaths goes on counting, so that the number of an earlier dead letter never identifies a later one
   for field in pairs(item.before.raw) do
     local list = OF_AN_END[field] and last or first
     list[#list + 1] = field
@@ -235,9 +235,9 @@ local function post_parts(at)
   for i = 1, tonumber(ARGV[at] or '0') do outbox.post(ARGV[at + 2 * i - 1], ARGV[at + 2 * i] .. lists.pack({ clock.now_text })) end
 end
 
--- Refuse tasks without a signature while their sender can still get the error. The workers would make dead letters of
--- them. A signature follows a byte that JSON does not contain. Only a process with the key can check whether it is
--- right.
+-- Refuse tasks without a signature while their sender can still get the error. The workers would turn such tasks into
+-- dead letters. A signature follows a byte that JSON does not contain. Only a process with the key can check whether it
+-- is right.
 local function refuse_unsigned(at)
   local SEPARATOR, MOST_BYTES = '\30', 64
   for i = 1, tonumber(ARGV[at + 3]) do

@@ -11,8 +11,8 @@ function records.set(one, field, value)
   one.changed[field] = true
 end
 
--- Return whether the record has the values that ARGV names from `at` on, if any: n, then n × (field, value or '' for none). Moments of pauses are
--- compared to the second, because an audit has no fractions.
+-- Return whether the record has the values that ARGV contains from index `at` on, if any: n, then n × (field, value or
+-- '' for none). Moments of pauses are compared to the second, because an audit has no fractions.
 function records.has_expected(one, at)
   for i = 1, tonumber(ARGV[at] or '0') do
     local field, value = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
@@ -30,7 +30,7 @@ end
 
 function records.forget_changes(one)
   local changed = one.changed
-  for field in pairs(changed) do changed[field] = nil end -- a new table would grow again with each field
+  for field in pairs(changed) do changed[field] = nil end -- clear the table and keep it: a new table would grow again with each field
 end
 
 local TEXTS = records.TEXTS

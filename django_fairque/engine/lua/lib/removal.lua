@@ -7,8 +7,8 @@ local removal = {}
 local CHUNK = calls.CHUNK
 
 -- Cancel a task that waits or runs. A running task loses its lease, and its worker is sent the lease's token and the
--- task's id. The token is needed because the id is free again: another task with it may run in the same worker before
--- the worker learns of the cancellation.
+-- task's id. The token is needed because the id may be used again: another task with this id may run in the same worker
+-- before the worker learns of the cancellation.
 function removal.cancel(task, reason)
   local was_started = task.state == 'started'
   if was_started then
@@ -24,7 +24,7 @@ function removal.cancel(task, reason)
   counters.count('canceled', 1)
 end
 
--- Delete all data of ended tasks. The caller calls `commit`. Two kinds of tasks are kept for now: a dead letter for
+-- Delete all data of ended tasks. The caller calls `commit`. Two kinds of tasks are not deleted yet: a dead letter for
 -- which other tasks wait is discarded first (those tasks can't run any more), and a task whose dependents are being
 -- resolved is tried again after a second.
 function removal.forget(state, ids)
@@ -32,7 +32,7 @@ function removal.forget(state, ids)
   local gone, lost = {}, {}
   for _, id in ipairs(ids) do
     local found = calls.attempt('HMGET', keys.task(id), 'run', 'waited', 'failure', 'state', 'result_size')
-    if not found or (found[4] or task_record.read(id) and 'queued' or state) ~= state then -- the entry is outdated: the task lives again, or has ended in another state
+    if not found or (found[4] or task_record.read(id) and 'queued' or state) ~= state then -- outdated: the task was queued again, or ended otherwise
       writes.zrem(K['state:' .. state], id)
     else
       local is_waited = found[2] and redis.call('EXISTS', keys.waiting(id), keys.watchers(id)) > 0

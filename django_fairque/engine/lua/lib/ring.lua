@@ -4,28 +4,31 @@
 -- without an organization; an organization's own ring holds its members. An entry of a ring (`one` below) has a `tag`
 -- (its charged cost, divided by its weight), a `weight`, an `entry` (its name in the ring) and a `ring_owner`: the
 -- shard's counters (`counters.shard`), or the organization. A ring owner has a virtual time (`vtime`), the tag of the
--- last arrival (`arrival`) and the number of started tasks (`started`). The score of an entry is its place.
--- docs/contributing/ring.md describes a turn in numbers.
+-- last arrival (`arrival`) and the number of started tasks (`started`). The score of an entry is its position in the
+-- ring. docs/contributing/ring.md describes a turn in numbers.
 --
 -- The virtual time is the highest tag that an entry had reached when its turn came. The `expected` cost of running
 -- tasks counts only as far as they have run: an estimate that was too high is corrected when they end, but the virtual
--- time is not. If a correction moves a tag below the virtual time, the virtual time moves back to this tag. Only users
--- that waited as newcomers while the virtual time moved have tags below it.
+-- time is not. If a correction moves a tag below the virtual time, the virtual time moves back to this tag. A tag stays
+-- below the virtual time only if its user waited as a newcomer while the virtual time rose.
 --
--- A ring has two groups of entries, and the places of the first are below all tags:
+-- A ring has two groups of entries; the scores of the first group are below all tags:
 -- - Newcomers, by arrival (`came`). A newcomer returns with a tag below the virtual time; the time that it did not use
---   is lost. So its tag becomes the virtual time of that moment, and stays until it has a turn.
+--   is lost. So the newcomer's tag becomes the virtual time of its return, and does not change until the newcomer has a
+--   turn.
 -- - The other entries, by their tags.
 -- Newcomers are served first. Their service does not move the virtual time, and an endless stream of newcomers would
 -- starve all other entries. So while other entries wait (`others` is their number), the service of newcomers is counted
 -- in the ring owner's `lead`: cost / sum of the weights of all entries with work (`active`, in millionths). The lead
--- shrinks as the virtual time rises. If virtual time + lead is more than an expected task beyond the first of the other
--- entries, that entry is overdue and goes next. (WF2Q+, Bennett and Zhang 1997: the virtual time advances by service /
--- weights, and is at least the lowest tag. Service at a tag moves the lowest tag, so only newcomers need counting.)
+-- shrinks as the virtual time rises. If virtual time + lead exceeds the tag of the first of the other entries by more
+-- than the expected cost of a task, that entry is overdue and is served next. (WF2Q+, Bennett and Zhang 1997: the
+-- virtual time advances by service / weights, and is at least the lowest tag. Service at a tag moves the lowest tag, so
+-- only newcomers need counting.)
 --
 -- Tasks of workers that serve lists of users are counted separately (lib/list_credit.lua). If the queue has several
 -- shards, a user that returns at its own tag is placed slightly before it (`margin`): the virtual time of this shard,
--- and the tag with it, may be behind the virtual times of other shards (lib/turns.lua). A list keeps this margin.
+-- and with it the user's tag, may be behind the virtual times of other shards (lib/turns.lua). Turns of a list of users
+-- do not change this margin.
 --
 -- include options counters clock writes records
 
@@ -66,8 +69,8 @@ local function too_far(one, lane)
 end
 function ring.is_ahead(one, lane) return too_far(one, lane) > 0 end
 
--- Write the place in `parked` of a user or organization because of which users are parked (lib/limit_turns.lua): the
--- virtual time from which it may start their tasks, or no place while it can't start any task.
+-- Write the score in `parked` of a user or organization because of which users are parked (lib/limit_turns.lua): the
+-- virtual time from which their tasks may start. Write none while it can't start any task.
 function ring.note_parked(one)
   if one.parked == 0 and not one.has_parked then return end
   local at
@@ -75,8 +78,8 @@ function ring.note_parked(one)
   if one.parked > one.parked_urgent and ring.has_place(one, 'normal') then at = math.min(at or math.huge, too_far(one, 'normal')) end
   if at then
     local ring_owner = one.ring_owner
-    if ring_owner ~= counters.shard then at = at / 2 * math.min(1, ring_owner.active / MICRO / ring_owner.weight) end -- members estimate the virtual time of the shard, rather too early
-    writes.zadd(K.parked, at > 0 and counters.shard.vtime + at or 0, one.entry) -- 0, because the virtual time may move back
+    if ring_owner ~= counters.shard then at = at / 2 * math.min(1, ring_owner.active / MICRO / ring_owner.weight) end -- for members only an estimate
+    writes.zadd(K.parked, at > 0 and counters.shard.vtime + at or 0, one.entry) -- 0 and not the virtual time, which may move back
     ring.has_grown = true
   else
     writes.zrem(K.parked, one.entry)
@@ -101,7 +104,7 @@ function ring.lane_key(ring_owner, lane)
   return ring_owner == counters.shard and K[lane] or P .. lane .. ':' .. ring_owner.name
 end
 
--- `ring.has_grown`: a user or organization can be served that could not be served before.
+-- `ring.has_grown`: whether a user or organization can be served that could not be served before.
 local others_elsewhere -- whether users that are not newcomers wait on other shards
 each_call(function() ring.has_grown, others_elsewhere = false, false end)
 
@@ -177,15 +180,15 @@ function ring.begin(one, tag)
   set(one, 'credit', options.fair_by_tasks and 0 or -pending(one) / one.weight)
 end
 
--- Return the place of an entry in its ring, which is its score there. Invariant: newcomers, in the order of their
--- arrival, are before all tags.
+-- Return the position of an entry in its ring, which is its score there. Invariant: newcomers, in the order of their
+-- arrival, are before all other entries.
 local function place_of(one)
   if one.came > 0 then return one.came - clock.NEVER end
   return one.tag - (one.margin or 0)
 end
 ring.place_of = place_of
 
--- Return the place of an entry in a lane.
+-- Return the position of an entry in a lane.
 function ring.place_in(one, lane)
   if lane == 'normal' then return place_of(one) end
   return lane == 'urgent' and one.urgent_tag or one.tag
@@ -196,7 +199,7 @@ end
 function ring.join(one)
   local ring_owner = one.ring_owner
   if one.came > 0 or one.tag < ring_owner.vtime then
-    if one.came == 0 and ring_owner.started > 0 then -- otherwise nobody has had a turn, so nobody waits for newcomers
+    if one.came == 0 and ring_owner.started > 0 then -- no entry is a newcomer before the first turn in its ring
       counters.set('newest', math.max(clock.now, counters.shard.newest + 1))
       set(one, 'came', counters.shard.newest)
     end
@@ -208,8 +211,8 @@ function ring.join(one)
   if ring_owner == counters.shard or can_be_served(ring_owner) then ring.has_grown = true end
 end
 
--- Add an entry that is no newcomer to the count of such entries, or subtract it. Invariant: `others` is the number of
--- such entries in the ring.
+-- Count an entry that is no newcomer, or stop counting it. Invariant: `others` is the number of such entries in the
+-- ring.
 local function count_others(one, ring_owner, is_other)
   if is_other == one.is_other then return end
   set_ring_field(ring_owner, 'others', math.max(0, ring_owner.others + (is_other and 1 or -1)))
@@ -242,9 +245,9 @@ local function begins_in_lane(one, moved)
   return not had_one and one.tag < one.ring_owner.vtime and ring.can_start_any(one)
 end
 
--- Write the place of an entry in a lane. Invariant: the sorted set of a lane has exactly the entries with a task of
--- this lane that can be started. The entries are ordered by their tags; in `urgent` by `urgent_tag`, which is not below
--- the virtual time when an entry is added.
+-- Write the position of an entry in a lane. Invariant: the sorted set of a lane contains exactly the entries with a
+-- task of this lane that can be started. The entries are ordered by their tags; in `urgent` by `urgent_tag`, which is
+-- not below the virtual time when an entry is added.
 local function take_place_in_lane(one, lane, was_there, moved)
   local is_there = can_start(one, lane)
   if was_there and (moved or not is_there) then
@@ -256,7 +259,8 @@ local function take_place_in_lane(one, lane, was_there, moved)
   if enters then
     if one.ring_owner ~= counters.shard then add(one.ring_owner, READY[lane], 1) end
     if lane == 'urgent' then set(one, 'urgent_tag', math.max(one.urgent_tag or 0, one.ring_owner.vtime)) end
-    -- A task of lane normal that can be started has woken a worker already, except one whose free slots are reserved.
+    -- A task of lane normal that can be started has already woken a worker, but not a worker whose free slots are
+    -- reserved.
     local wakes = moved or not one.was_served or counters.shard.reserved >= clock.now
     if wakes and (one.ring_owner == counters.shard or can_start(one.ring_owner, lane)) then ring.has_grown = true end
   end
@@ -265,9 +269,9 @@ local function take_place_in_lane(one, lane, was_there, moved)
   end
 end
 
--- Write the place of a user or organization after a change: it enters its ring, moves in it, or leaves it. Return
--- whether it can be served. Invariant: it is in a ring exactly if it can be served, and in one ring only; no other
--- function adds to a ring or removes from it.
+-- Write the position of a user or organization after a change: it enters its ring, moves in it, or leaves it. Return
+-- whether the user or organization can be served. Invariant: it is in a ring exactly if it can be served, and in one
+-- ring only; no other function adds to a ring or removes from it.
 function ring.take_place(one)
   local served, was_served, moved = can_be_served(one), one.was_served, one.ring_owner ~= one.was_ring_owner
   local has_lanes = one['ready:7'] > 0 or one['ready:0'] > 0 or one.was_urgent or one.was_bulk
@@ -329,10 +333,10 @@ local function account(one, tasks, cost, start_sum, used, companions)
 end
 ring.account = account
 
--- Charge one task of this cost and lane to an entry. `place` is its place in its turn, or nil if a list of users took
--- the task out of turn. Returns its part of the lead, if the task goes to a newcomer while others wait. Invariant: the
--- virtual time rises to the reached tag of an entry that had a turn, and never above it. Turns in lane normal move it;
--- turns in other lanes move it only if nobody but newcomers waits.
+-- Charge one task of this cost and lane to an entry. `place` is the position of the entry in its turn, or nil if a
+-- worker with a list of users took the task out of turn. Returns the task's part of the lead, if the entry is a
+-- newcomer and other entries wait. Invariant: the virtual time rises to the reached tag of an entry that had a turn,
+-- and never above it. Turns in lane normal move it; turns in other lanes move it only if nobody but newcomers waits.
 function ring.advance(one, cost, place, is_companion, lane)
   local ring_owner, part = one.ring_owner, 0
   local has_others = ring_owner.others > 0 or ring_owner == counters.shard and others_elsewhere
@@ -379,8 +383,8 @@ function ring.change_weight(one, weight)
   set(one, 'weight', weight)
 end
 
--- Note what was written of an entry, so that `ring.take_place` sees later changes. `served`: whether the entry can be
--- served.
+-- Remember the written values of an entry, so that `ring.take_place` detects later changes. `served`: whether the entry
+-- can be served.
 function ring.note_place(one, served)
   one.was_served, one.was_tag, one.was_ring_owner = served, one.tag, one.ring_owner
   one.is_other, one.was_newcomer = served and one.came == 0, one.came > 0
@@ -410,7 +414,7 @@ function ring.wake_lanes(always)
   if redis.call('ZCARD', K.ring) > 0 then redis.call('ZADD', K['wake:normal'], 0, 'ready') end
 end
 
--- Set the wake markers on which idle workers wait: a worker took a marker and there is more work, or new work has come.
+-- Set the wake markers on which idle workers wait: new work has come, or a worker took a marker and more work is left.
 function ring.wake_if(needed)
   if not needed or counters.shard.paused ~= 0 or not ring.has_anyone() then return end
   redis.call('ZADD', K.wake, 0, 'ready')

@@ -1,4 +1,4 @@
--- The data of a task that the end of its run needs, kept in memory. Used by settle.
+-- Keeps in memory the data of running tasks that is needed when their runs end. Used by settle.
 --
 -- Most outcomes are reported soon after their tasks were handed out, to the same function. So the function keeps the
 -- data of the tasks that it handed out last, and a call that reports outcomes checks with one command whether the
@@ -8,10 +8,10 @@
 
 local runs = {}
 
--- `kept` has the tasks by the key of their record; `kept_before` has the tasks that `kept` had when it was last full. A
--- task is kept together with the table of counters: as long as that table is the same, nothing but this function has
--- written to the shard. Invariant: if this function changes a record while its task runs or at the end of the run, the
--- same call calls `runs.forget`.
+-- `kept` has the tasks by the key of their record; when `kept` is full, it becomes `kept_before`, and a new table
+-- begins. A task is kept together with the table of counters: as long as that table is the same, nothing but this
+-- function has written to the shard. Invariant: if this function changes a record while its task runs or at the end of
+-- the run, the same call calls `runs.forget`.
 local KEPT = 500
 local kept, number_kept, kept_before = {}, 0, {}
 local confirmed = {} -- by key: the kept tasks of this call whose records exist
@@ -33,8 +33,8 @@ function runs.forget(key)
   kept_before[key] = nil
 end
 
--- Find out which of the tasks with these ids are kept and still run as they were handed out. If the record of one of
--- them is gone, none of the kept data is used.
+-- Find the kept tasks among these ids that still have the lease with which they were handed out. If the record of one
+-- of them is gone, none of the kept data is used.
 function runs.confirm(ids)
   confirmed = {}
   local wanted, found = {}, {}

@@ -21,7 +21,7 @@ local function count_behind(user, was_member)
   end
 end
 
--- Write the place of a user. Invariant: the indexes `users` and `due` agree with the user's record.
+-- Write the position of a user. Invariant: the indexes `users` and `due` agree with the user's record.
 local function place_user(user)
   local idle, was_member = users.is_idle(user), user.was_ring_owner ~= counters.shard
   local has_lanes = user['ready:7'] > 0 or user['ready:0'] > 0 or user.was_urgent or user.was_bulk
@@ -33,7 +33,7 @@ local function place_user(user)
     user.first_due = nil
   end
   if idle and (not user.was_idle or user.is_new) then
-    writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- a record is not deleted before all its rate tokens are back
+    writes.zadd(K.users, math.max(clock.now, user.gap and user.tat or 0) + options.user_ttl, user.name) -- keep it until the user's rate tokens are back
   elseif not idle and (user.was_idle or user.is_new) then
     writes.zadd(K.users, clock.NEVER, user.name)
   end
@@ -66,12 +66,12 @@ local function write_saved()
   if saved[1] then saved = { nil, nil } end
 end
 each_call(function()
-  if saved[1] then saved = { nil, nil } end -- left over from a call that failed
+  if saved[1] then saved = { nil, nil } end -- a call that failed may have left this
 end)
 
--- Write the new places of the changed users to the rings, before the rings are read again. Invariant: `saving.commit`
--- follows in the same call, so only a call that fails leaves a record unwritten. The place of a user that does not
--- change again is not written twice (`is_placed`).
+-- Write the new positions of the changed users to the rings, before the rings are read again. Invariant:
+-- `saving.commit` follows in the same call, so only a call that fails leaves a record unwritten. The position of a user
+-- that does not change again is not written twice (`is_placed`).
 function saving.place_users()
   local order = users.order
   for _, user in ipairs(order) do
@@ -111,7 +111,7 @@ function saving.commit()
   statistics.flush()
 end
 
--- End a call whose reply is kept, so that a repeated call gets the same reply. Call it after `saving.commit`.
+-- End a call, and store its reply, so that a repeated call gets the same reply. Call it after `saving.commit`.
 function saving.finish(reply)
   ring.wake_if(ring.has_grown)
   redis.call('SET', K.reply, reply, 'PX', replies.ttl(#reply))

@@ -6,11 +6,11 @@
 -- `take_turn` (one user), `next_task.take` (one task).
 --
 -- If the queue has several shards, each has its own virtual time, which stands still while the shard has no users to
--- serve or its users are far ahead. So the caller, which knows all shards, passes two places, in this shard's scale.
--- `begin` is the virtual time of the queue: a user that has come since its last turn and would start before it gets it
--- as its tag. `until_then` is the place of the next user on another shard: users beyond it wait until that user was
--- served. Its text begins with `+` if only newcomers wait there. A list has no place among shards; the callers count
--- the amount taken on each shard.
+-- serve or its users are far ahead. So the caller, which knows all shards, passes two positions, in this shard's scale.
+-- `begin` is the virtual time of the queue: a user that has entered the ring since its last turn, with a tag below
+-- `begin`, gets `begin` as its tag. `until_then` is the position of the next user on another shard: users beyond it
+-- wait until that user was served. Its text begins with `+` if only newcomers wait on the other shard. For a list of
+-- users there is no order of the shards; the callers count the amount taken on each shard.
 --
 -- include calls options counters ring organizations users lanes list_credit lines next_task turns
 
@@ -26,8 +26,8 @@ local function line_up(list, one, place, lane)
   list.weights = list.weights + one.weight
 end
 
--- Add the members of organizations that are in a list. Each member is behind its organization, which keeps its usual
--- place.
+-- Add the members of organizations that are in a list. Each member is served in the turns of its organization, which
+-- keeps its usual position.
 local function line_up_members(list, names, lane)
   local members_of, standing, entries = {}, {}, {}
   for _, name in ipairs(names) do
@@ -45,7 +45,7 @@ local function line_up_members(list, names, lane)
   local places = redis.call('ZMSCORE', ring.lane_key(counters.shard, lane), unpack(entries))
   for i, organization in ipairs(standing) do
     organization.lines = organization.lines or {}
-    local is_new = not organization.lines[lane] -- otherwise another part of the list has added the organization already
+    local is_new = not organization.lines[lane] -- false if another part of the list has already added the organization
     for n, at in ipairs(calls.attempt('ZMSCORE', ring.lane_key(organization, lane), unpack(members_of[organization])) or {}) do
       if at then
         local user = users.load(members_of[organization][n])
@@ -82,20 +82,20 @@ end
 local function take_from_list(list, limit, at, size, share)
   line_up_list(list, at, size, limit == 0)
   if limit == 0 then return end
-  list.allowed = list.weights > 0 and share * list.weights or math.huge -- infinite if nobody of the list is in the ring, so that there are tasks only at limits
+  list.allowed = list.weights > 0 and share * list.weights or math.huge -- infinite if no user of the list is in the ring
   for _, ring_owner in ipairs(list.credit.ring_owners) do list.begins[ring_owner] = list_credit.first(list.credit, ring_owner) end
   turns.take(list, limit)
   list_credit.take_off(list.credit)
 end
 
--- Take tasks for one list of users, or for all users. ARGV has from `at` on the list's length (or '*') and its members.
--- `begin_text` and `until_text` are the two places, or ''; for a list, `until_text` is the amount that each user may
--- get before another shard is next. With a limit of 0 nothing is taken, and only `is_left` is found out. Returns for a
--- list: `is_left`, whether a user that can be served is left, and `got`, the amount that each user received. Returns
--- for all users: `got`, the number of tasks, and `is_held_back`. Returns nil if no user was examined.
+-- Take tasks for one list of users, or for all users. ARGV contains, from index `at` on, the list's length (or '*') and
+-- its members. `begin_text` and `until_text` are the two positions, or ''; for a list, `until_text` is the amount that
+-- each user may get before another shard is next. With a limit of 0 nothing is taken, and only `is_left` is determined.
+-- Returns for a list: `is_left`, whether a user that can be served is left, and `got`, the amount that each user
+-- received. Returns for all users: `got`, the number of tasks, and `is_held_back`. Returns nil if no user was examined.
 local function take_from(limit, at, begin_text, until_text, batch_sizes)
-  -- Go half a second further, or 30 tasks. Otherwise there would be twice as many calls, each for a task or two of each
-  -- user.
+  -- Extend the bound by half a second, or 30 tasks. Without this, twice as many calls would be needed, each for one or
+  -- two tasks of each user.
   local only_newcomers, until_then = string.match(until_text, '^(%+?)(.*)$')
   local further = until_then ~= '' and tonumber(until_then) + (options.fair_by_tasks and 30 * ring.TASK_COST or 5 * ring.FIRST_COST) or math.huge
   local begin, size, before = tonumber(begin_text), tonumber(ARGV[at]) or 0, #turns.taken
@@ -114,8 +114,9 @@ local function take_from(limit, at, begin_text, until_text, batch_sizes)
   return { is_left = turns.is_anyone_left(list) or next_task.skipped > 0, got = list.weights > 0 and list.given / list.weights or 0 }
 end
 
--- Take tasks for two lists, one after the other. The two places apply to the last given list: it is served while other
--- shards have no users of the first list left. Returns the results of `take_from` for each list.
+-- Take tasks for two lists, one after the other. The two positions apply to the last list that is not empty: the second
+-- list is served only while no shard has users of the first list left. Returns the results of `take_from` for each
+-- list.
 function selection.select(limit, at, begin_text, until_text, batch_sizes)
   local second = at + 1 + (tonumber(ARGV[at]) or 0)
   if ARGV[at] == '*' or ARGV[second] == '0' then return { take_from(limit, at, begin_text, until_text, batch_sizes) } end

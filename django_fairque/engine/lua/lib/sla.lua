@@ -18,7 +18,7 @@ local function has_much_waiting(user)
   return (user.ready + user['ready:7'] + user['ready:0']) * counters.shard.active_users > MUCH * all
 end
 
--- Return what keeps a task from starting now, after its deadline.
+-- Return the reason why a task can't start now, after its deadline.
 function sla.cause(task)
   local user, shard, lane = task.owner, counters.shard, queues.lane_of(task.priority)
   local organization = user.ring_owner ~= shard and user.ring_owner

@@ -1,5 +1,6 @@
--- A derived key that moved away with its cluster slot ends a script at its first use. So every derived key that will be
--- written is used once before the first write, all of them in one command.
+-- Touches keys before the first write. If a cluster slot has moved to another node, the first use of its keys ends the
+-- script with an error. So a script uses each derived key that it will write once before its first write, all of them
+-- in one command.
 --
 -- include calls
 

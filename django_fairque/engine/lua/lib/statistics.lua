@@ -29,9 +29,9 @@ local OCTAVE = 0.69314718055994531 -- ln 2, as a number because nothing can be c
 local function bucket(microseconds) return math.floor(4 * math.log(math.max(1, microseconds)) / OCTAVE) end
 statistics.bucket = bucket
 
--- Count a duration in the minute's histogram and in the one since the first task, which is never deleted. A call counts
--- durations by bucket, and names the fields only when it writes. Returns the bucket.
-local INSIDE = 1 + 1e-9 -- `INSIDE`: so far inside the bounds of a bucket that rounding does not matter
+-- Count a duration in the histogram of the minute and in the histogram of all tasks, which is never deleted. A call
+-- counts durations by bucket, and names the fields only when it writes. Returns the bucket.
+local INSIDE = 1 + 1e-9 -- factor between a bound of a bucket and values that are in this bucket in spite of rounding
 local function note_bucket(seen)
   if seen.times > 0 then seen.buckets[seen.index], seen.times = (seen.buckets[seen.index] or 0) + seen.times, 0 end
 end

@@ -2,10 +2,11 @@
 -- kept or missed their SLA.
 --
 -- `stats:attempts` has two counters for each name: of attempts that failed, and of all other attempts, which passed.
--- `stats:attempts:{hour}` counts the same attempts by the bucket of their run time; behind the bucket stands the lane
--- (u, n or b) if the task kept its SLA with this attempt. `stats:late:{hour}` counts the tasks that missed it, by
--- cause, lane, user and name. `stats:attempts:names` has the latest hour of each name. At most 100 names are kept; attempts of further names count under the empty name. A name
--- without attempts for longer than hours are kept makes room for a new one.
+-- `stats:attempts:{hour}` counts the same attempts by the bucket of their run time; the lane (u, n or b) follows the
+-- bucket if the task kept its SLA with this attempt. `stats:late:{hour}` counts the tasks that missed it, by cause,
+-- lane, user and name. `stats:attempts:names` has the latest hour of each name. At most 100 names are kept; attempts of
+-- further names count under the empty name. A name without attempts for longer than hours are kept makes room for a new
+-- one.
 --
 -- include numbers counters clock slot queues user_periods releases sla
 

@@ -15,7 +15,8 @@ each_call(function()
   turns.taken, left_below_urgent, left_bulk = taken, nil, nil
 end)
 
--- Give at most this number of turns to the lanes below urgent together, and to lane bulk; the other slots of the worker are reserved.
+-- Set how many turns the lanes below urgent may get together, and how many of these lane bulk may get; the other slots
+-- of the worker are reserved.
 function turns.limit_lanes(below_urgent, bulk) left_below_urgent, left_bulk = below_urgent, bulk end
 
 local function is_open(lane)
@@ -33,17 +34,17 @@ local function count_turns(lane, tasks)
   if lane == 'bulk' then left_bulk = left_bulk - tasks end
 end
 
--- Return whether the call has given as many turns as it may. A turn of a batch task counts as one, so the number of
--- tasks has a bound too.
+-- Return whether the call has reached its maximum number of turns. A turn of a batch task counts as one, so the number
+-- of tasks has a bound too.
 local MOST_TAKEN = 300
 local function is_full(limit) return number_of_turns >= limit or #taken >= math.max(limit, MOST_TAKEN) end
 turns.is_full = is_full
 
 -- Return the state of a list of users that is served, or of all users (`is_in_turn`). The state is made in `take_from`
--- and passed to the functions below. `begins`, by ring owner: the tag for a user that has come since its last turn and
--- would begin before this tag. `normal`, `urgent` and `bulk`: the users and organizations in each lane of the shard.
--- `is_held_back`: whether `until_then` ended the call. `credit`: for a list, the state of lib/list_credit.lua. `given`:
--- the cost charged for its tasks; `allowed`: the largest `given`; `weights`: the sum of the weights of its users.
+-- and passed to the functions below. `begins`, by ring owner: the lowest tag for a user that has entered the ring since
+-- its last turn. `normal`, `urgent` and `bulk`: the users and organizations in each lane of the shard. `is_held_back`:
+-- whether `until_then` ended the call. `credit`: for a list, the state of lib/list_credit.lua. `given`: the cost
+-- charged for its tasks; `allowed`: the largest `given`; `weights`: the sum of the weights of its users.
 function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   return {
     is_in_turn = is_in_turn, until_then = until_then, batch_sizes = batch_sizes, begins = { [counters.shard] = begin },
@@ -52,7 +53,7 @@ function turns.new_list(is_in_turn, begin, until_then, batch_sizes, limit)
   }
 end
 
--- Return the place of an entry after the changes of this call. `place` is the place at which it was read.
+-- Return the position of an entry after the changes of this call. `place` is the position that was read.
 local function place_since(one, place, lane)
   if lane ~= 'normal' then return ring.place_in(one, lane) end
   return one.came == 0 and (one.tag ~= one.was_tag or place < 0) and ring.place_of(one) or place -- after a newcomer's turn the tag may be unchanged
@@ -81,8 +82,8 @@ local function members_of(organization, lane, is_in_turn)
 end
 turns.members_of = members_of
 
--- Correct the number of members that can be served, after none was found. Only members that could be served when the
--- call began and leave the lane with it still count.
+-- Correct the organization's number of members that can be served, because none was found. Members that this call has
+-- removed from the lane still count until they are saved.
 local READY, WAS = { urgent = 'ready:7', normal = 'ready', bulk = 'ready:0' }, { urgent = 'was_urgent', normal = 'was_served', bulk = 'was_bulk' }
 local function set_ready_right(organization, lane)
   local leaving = 0
@@ -92,7 +93,7 @@ local function set_ready_right(organization, lane)
   if organization[READY[lane]] ~= leaving then records.set(organization, READY[lane], leaving) end
 end
 
--- Return the next member of the organization in this lane, and its place; nil if no member can be served.
+-- Return the next member of the organization in this lane, and its position; nil if no member can be served.
 local function next_member(organization, lane, is_in_turn)
   local line = members_of(organization, lane, is_in_turn)
   while stale < options.sweep_limit do
@@ -117,8 +118,8 @@ local function next_member(organization, lane, is_in_turn)
   end
 end
 
--- A user that left the ring since its last turn and came back must not start before the users with which it competes
--- now, so its tag is raised to `begin`. A newcomer also begins there, at the virtual time.
+-- A user that left the ring since its last turn and returned must not be served before the users with which it competes
+-- now, so its tag is raised to `begin`. A newcomer also gets `begin`, which is the virtual time.
 local function raise_late_start(list, one, place)
   local begin = list.begins[one.ring_owner]
   local is_late = begin and one.tag < begin
@@ -137,8 +138,8 @@ local function raise_late_start(list, one, place)
   list_credit.served(list.credit, one)
 end
 
--- Charge a task, and add it to the taken tasks. `place` is the user's place in its ring; `shard_place` is the place of
--- the user, or of its organization, in the shard's ring. `ring_lane` is that of `charges.add`.
+-- Charge a task, and add it to the taken tasks. `place` is the user's position in its ring; `shard_place` is the
+-- position of the user, or of its organization, in the shard's ring. `ring_lane` is that of `charges.add`.
 local function hand_out(list, user, task, place, shard_place, is_companion, organization_lane, ring_lane)
   local lane = organization_lane == 'normal' and 'normal' or queues.lane_of(task.priority)
   task.cost, task.lead, task.organization_lead = charges.add(user, list.is_in_turn and place, list.is_in_turn and shard_place, is_companion,
@@ -206,7 +207,7 @@ local function load_entry(list, entry, lane)
   return nil
 end
 
--- Put an entry back into its line after its turn.
+-- Put an entry back into its lane after its turn.
 local function return_to_line(line, one, place, item, lane)
   local served = can_be_served(one)
   ring.count_others(one, one.ring_owner, served and one.came == 0)
@@ -214,8 +215,8 @@ local function return_to_line(line, one, place, item, lane)
   if served and not one.is_skipped then lines.push(line, place_since(one, place, lane), item) end
 end
 
--- Return the user or organization that is first in a lane of the shard, the group in which it is first, and its place;
--- nil if there is none.
+-- Return the user or organization that is first in a lane of the shard, the group in which it is first, and its
+-- position; nil if there is none.
 local function first_in(list, lane)
   local line = line_of(list, lane)
   while true do
@@ -247,8 +248,8 @@ local function find_first(list, lane, is_bounded)
   return one and { lane = lane, one = one, group = group, place = place }
 end
 
--- Return the organization that goes before the ring because of its guaranteed share, and the lane of its turn; nil if
--- none is due.
+-- Return the organization that is served before the ring because of its guaranteed share, and the lane of its turn; nil
+-- if none is due.
 local function find_guaranteed(list)
   for _, name in ipairs(guarantees.list_due()) do
     local organization = load_organization(list, name)
@@ -260,8 +261,8 @@ local function find_guaranteed(list)
   return nil
 end
 
--- Return whether lane normal, or lane bulk, is needed to decide which lane is next: it is not if urgent tasks may go
--- first and the lane can't be due. `leads`: whether urgent tasks may go first.
+-- Return whether lane normal, or lane bulk, must be read to decide which lane is next. The lane need not be read if a
+-- higher lane is first (`leads`), no task waits at a limit, and the lane can't be due.
 local function is_needed(list, lane, leads)
   return is_open(lane) and (not leads or not list.is_in_turn or limits.are_waiting() or lanes.may_be_due(lane))
 end
@@ -310,7 +311,7 @@ local function take_turn(list, lane, group, limit)
     one = load_entry(list, one, lane)
     if not one then return end
     local place_now = place_since(one, shard_place, lane)
-    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- another list has served this entry in this call
+    if place_now ~= shard_place then return lines.push(line, place_now, one) end -- the list before this one has served this entry in this call
   elseif not can_start(one, lane) then
     return -- a turn in another lane, or at a limit, used the last task that it may start
   end
@@ -351,7 +352,7 @@ local function take_limit_turn(list, turn)
   local user, lane = turn.user, turn.lane
   local task = limit_turns.take(turn)
   if not task then return end
-  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- worker time that an entry missed gives no advantage
+  for _, one in ipairs({ user, user.group and user.ring_owner or nil }) do -- unused worker time of an entry gives it no advantage
     if one.tag < one.ring_owner.vtime and not can_be_served(one) then ring.begin(one, ring.arrive(one.ring_owner)) end
   end
   local cost = 0
@@ -402,7 +403,7 @@ function turns.is_anyone_left(list)
   return first and true
 end
 
--- Take turns of the users, in order, up to the place `until_then`.
+-- Take turns of the users, in order, up to the position `until_then`.
 function turns.take(list, limit)
   while not is_full(limit) and list.given <= list.allowed and next_task.skipped < options.sweep_limit do
     local first, group, place = nil, nil, nil

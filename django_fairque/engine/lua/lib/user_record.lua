@@ -2,8 +2,8 @@
 -- third of the work of a user's turn, so a call reads the records of all its users with one command, and writes them
 -- with one command.
 --
--- First come the numbers that most records have, then three numbers that say which other fields follow (bit n of the
--- first number stands for field n of the first group below), then these fields, and then the packed texts.
+-- First come the numbers that most records have, then three numbers that determine which other fields follow (bit n of
+-- the first number stands for field n of the first group below), then these fields, and then the packed texts.
 -- engine/scripting/user_record.py reads the same form. A new field is added at the end of a group, so that older
 -- records stay valid. A group has at most 44 fields.
 --
@@ -76,7 +76,7 @@ local function is_mask(number) return number >= 0 and number < 2 ^ 44 and number
 local HALF_1, HALF_2, HALF_3 = 2 ^ 22, 2 ^ 17, 2 ^ 22 -- by group: the value of the first bit of the second part
 local NO_FIELDS = { mask = 0, names = {}, has = {}, size = 0 }
 local function layout_of(first, second, third)
-  if first == 0 and second == 0 and third == 0 then -- new users, and most that wait for their first task
+  if first == 0 and second == 0 and third == 0 then -- new users, and most users that wait for their first task
     return { NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, NO_FIELDS, size = 0, first = 0, second = 0, third = 0 }
   end
   if not (is_mask(first) and is_mask(second) and is_mask(third)) then return nil end
@@ -195,7 +195,7 @@ end
 function user_record.note_changes(user)
   local layout, changed, has_grown = user.layout, user.changed, false
   for field in next, changed do
-    changed[field] = nil -- a new table would grow again with each field
+    changed[field] = nil -- clear the table and keep it: a new table would grow again with each field
     local bit = BITS[field]
     if bit then
       local part = layout[bit.part]

@@ -30,7 +30,7 @@ local texts -- by key: the texts that `users.preload` has read
 
 each_call(function()
   for _, user in ipairs(order or {}) do
-    if user.is_placed or next(user.changed) or user.ended or user.given_back then -- not written, because the call failed or was a repeated call
+    if user.is_placed or next(user.changed) or user.ended or user.given_back then -- the call failed or was a repeated call
       kept[user.key], kept_before[user.key] = nil, nil
     end
   end

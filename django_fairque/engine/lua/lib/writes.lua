@@ -1,5 +1,5 @@
 -- Buffer writes: many members of one key are written with one command. Additions are written before removals. So if
--- only a part of the writes is carried out, an entry is in two places (which is found and fixed), and never in none.
+-- only a part of the writes is carried out, an entry is in two keys (which the checker repairs), and never in none.
 --
 -- include calls
 
@@ -62,6 +62,6 @@ function writes.flush()
 end
 each_call(function()
   for _, kind in ipairs(KINDS) do
-    if kind.order[1] then forget_writes(kind) end -- left over from a call that failed
+    if kind.order[1] then forget_writes(kind) end -- a call that failed may have left this
   end
 end)
