@@ -16,9 +16,9 @@ BUDGETS = {
     "monitoring, web, integrations": 3_270,
     "backends, testing, checks, embedded": 3_270,
     "package root": 980,
-    "Lua": 6_500,
+    "Lua": 6_510,
 }
-TESTS_BUDGET = 66_540
+TESTS_BUDGET = 66_590
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"
