@@ -92,7 +92,8 @@ def per_minute(value: float) -> str:
 
 
 def share(fraction: float) -> str:
-    return f"{_digits(fraction * 100)} %"
+    """Format a fraction as a percentage: ``0.123`` -> ``12.3 %``, ``0.00004`` -> ``<0.01 %``."""
+    return "<0.01 %" if 0 < fraction < 0.0001 else f"{_digits(fraction * 100)} %"
 
 
 def _scale(value: float, units: Iterable[tuple[float, str]]) -> str:

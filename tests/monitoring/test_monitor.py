@@ -212,7 +212,7 @@ def test_every_limit_is_documented() -> None:
         (formatting.rate(1 / 300), "12 /h"),
         (formatting.rate(1 / 86_400), "1 /d"),
         (formatting.rate(0), "0 /s"),
-        (formatting.share(1e-9), "<0.001 %"),
+        (formatting.share(1e-9), "<0.01 %"),
         (formatting.share(0), "0 %"),
         (formatting.rate(1234.5), "1,234 /s"),
         (formatting.share(0.123), "12.3 %"),

@@ -120,7 +120,7 @@ class World:
         directory = self.disk.mount() if self.disk else None
         self.server = Server(*options, directory=directory, environment=environment)
         self._stack.enter_context(self.server)
-        self.client: Redis = self._stack.enter_context(self.server.client(socket_timeout=5))
+        self.client: Redis = self._stack.enter_context(self.server.client(socket_timeout=60))
         self.queue = FairQueue(self.client, config=QueueConfig(max_deliveries=MANY_DELIVERIES))
         self.proxy = Proxy(str(self.directory / "p.sock"), self.server.socket)
         self._stack.callback(self.proxy.close)
@@ -129,7 +129,7 @@ class World:
         deliveries = DELIVERIES if self._begins_with_poison else MANY_DELIVERIES
         self.fleet = Fleet(self.server, self.directory, self._environment, urls, deliveries)
         self._stack.callback(self.fleet.close)
-        self.recoveries = Recoveries(self._stack.enter_context(self.server.client(socket_timeout=5)), PREFIX)
+        self.recoveries = Recoveries(self._stack.enter_context(self.server.client(socket_timeout=60)), PREFIX)
         self.recoveries.start()
         self._stack.callback(self.recoveries.end)
         self.journal = Journal(self.directory / "history" / "campaign")
