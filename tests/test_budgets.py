@@ -18,7 +18,7 @@ BUDGETS = {
     "package root": 980,
     "Lua": 6_510,
 }
-TESTS_BUDGET = 66_590
+TESTS_BUDGET = 66_600
 ADVICE = (
     "simplify what was added, or remove what it replaces. If the lines are worth it, raise the budget in "
     "tests/test_budgets.py, and justify that in docs/contributing/decisions"

@@ -77,17 +77,22 @@ def moment(value: Any, _form: str = "") -> str:
 @register.filter
 def clock(value: Any, form: str = "Y-m-d H:i:s") -> str:
     """Format a time as date and time of day, instead of the relative words of `moment`. For tables with many times."""
-    if not value:
-        return NOTHING
-    known = _localized(value)
-    return format_html('<time datetime="{}">{}</time>', known.isoformat(timespec="seconds"), date(known, form))
+    known = _localized(value or 0)
+    text = date(known, form)
+    return format_html('<time datetime="{}">{}</time>', known.isoformat(timespec="seconds"), text) if value else NOTHING
+
+
+@register.filter
+def clock_and_age(value: Any) -> str:
+    """Format a time as time of day, with the date if that is not today, and the words of `moment`: ``16:22:03 (3 min ago)``."""
+    form = "H:i:s" if _localized(value or 0).date() == timezone.localdate() else "Y-m-d H:i:s"
+    return format_html("{} ({})", date(_localized(value), form), moment(value)) if value else NOTHING
 
 
 def _localized(value: Any) -> datetime:
     zone = timezone.get_current_timezone()
-    if not isinstance(value, datetime):
-        return datetime.fromtimestamp(float(value), tz=zone)
-    return value.astimezone(zone) if timezone.is_aware(value) else timezone.make_aware(value, zone)
+    known = value if isinstance(value, datetime) else datetime.fromtimestamp(float(value), tz=zone)
+    return known.astimezone(zone) if timezone.is_aware(known) else timezone.make_aware(known, zone)
 
 
 @register.filter

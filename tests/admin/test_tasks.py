@@ -177,6 +177,12 @@ def test_the_run_time_of_a_task_is_shown(admin_client: Client, queue: FairQueue)
     assert re.search(r'<td class="fq-number">5\d.* s</td>', read(admin_client, LIST, state="finished"))
 
 
+def test_the_page_of_a_task_has_times_of_day_and_how_long_ago_they_were(admin_client: Client, queue: FairQueue) -> None:
+    queue.push(Task.create("ann", 3, None, task_id="slow"), now=time.time() - 3600)
+    page = admin_client.get(reverse("admin:django_fairque_task", args=["slow"]))
+    assert re.search(r"\d\d:\d\d:\d\d \(<time [^>]*>1 h ago</time>\)", page.content.decode())
+
+
 def test_a_task_without_a_limit_is_slow_at_ten_times_the_p95(admin_client: Client, queue: FairQueue) -> None:
     now = time.time()
     for _ in range(3):
